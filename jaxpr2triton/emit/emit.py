@@ -18,7 +18,7 @@ from jaxpr2triton.emit.sound import check_offsets
 from jaxpr2triton.emit.streams import StreamEmitter
 from jaxpr2triton.emit.tidy import tidy
 from jaxpr2triton.emit.walks import names_in
-from jaxpr2triton.graph.nodes import Graph, Keep
+from jaxpr2triton.graph.nodes import Exchange, Graph, Keep
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.kernel import Buffer, Kernel, KernelAxis
 from jaxpr2triton.ir.plan import Plan
@@ -37,11 +37,11 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
     inputs = _buffers(argument_names(plan.jaxpr), jaxpr.invars)
     outputs = _buffers(_output_names(plan.jaxpr, [b.name for b in inputs]), jaxpr.outvars)
     outputs = tuple(replace(b, is_flag=s is not v) for b, s, v in zip(outputs, stored_by(jaxpr), jaxpr.outvars))
-    buffers = Buffers(inputs, outputs, _kept(jaxpr, graph, [b.name for b in (*inputs, *outputs)]))
+    buffers = _with_own(inputs, outputs, jaxpr, graph)
     emitter = StreamEmitter(plan, graph, buffers)
     lines = emitter.run()
     parameters = [buffer.parameter for buffer in buffers.all]
-    written = {buffer.parameter for buffer in buffers.kept.values()}
+    written = {buffer.parameter for buffer in buffers.own}
     same = _same_variables(plan)
     tidied, names = tidy(lines, emitter.names, emitter.axis_names, same, written)
     held, short = hold_pieces(tidied, plan, names, inputs)
@@ -59,14 +59,14 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
         source=source,
         inputs=inputs,
         outputs=outputs,
-        kept=tuple(buffers.kept.values()),
+        kept=buffers.own,
         axes=plan.kernel_axes(),
         grid=grid_of(plan.axes),
         num_warps=plan.num_warps,
         num_stages=plan.num_stages,
         bytes_read=emitter.bytes_read,
         bytes_asked=max(emitter.bytes_asked, emitter.bytes_read),
-        bytes_written=sum(buffer.nbytes for buffer in (*outputs, *buffers.kept.values())),
+        bytes_written=sum(buffer.nbytes for buffer in (*outputs, *buffers.own)),
         flops=emitter.flops,
         choice=plan.choice,
         steps=plan.steps,
@@ -106,17 +106,35 @@ def free_names(stem: str, count: int, taken: Sequence[str]) -> list[str]:
     return [stem] if count == 1 else [f"{stem}{n}" for n in range(count)]
 
 
+def _with_own(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], jaxpr: Any, graph: Graph) -> Buffers:
+    taken = [buffer.name for buffer in (*inputs, *outputs)]
+    kept = _kept(jaxpr, graph, taken)
+    if not any(buffer.is_exchanged for buffer in kept.values()):
+        return Buffers(inputs, outputs, kept)
+    (name,) = free_names("met", 1, [*taken, *(buffer.name for buffer in kept.values())])
+    return Buffers(inputs, outputs, kept, Buffer(name, (1,), np.dtype(np.int32), is_met=True))
+
+
 def _kept(jaxpr: Any, graph: Graph, taken: Sequence[str]) -> dict[Any, Buffer]:
-    """`kept_hs` for what the user's loop computes as h in each step; `kept`, or `kept0`, `kept1`, … for all others."""
+    """`kept_hs` for what the user's loop computes as h in each step; `kept`, or `kept0`, `kept1`, … for all others.
+
+    What programs show each other is `shown_h`.
+    """
     found = {keep.slot: keep for keep in graph.of_kind(Keep)}
     if not found:
         return {}
     known, others = value_names(jaxpr), free_names("kept", len(found), taken)
     names: list[str] = []
     for keep, other in zip(found.values(), others):
-        wishes = [f"kept_{known[var]}" for var in variables(keep.eqn.invars) if var in known]
+        stem = "shown" if isinstance(keep, Exchange) else "kept"
+        wishes = [f"{stem}_{known[var]}" for var in variables(keep.eqn.invars[:1]) if var in known]
+        wishes.append(other.replace("kept", stem))
         names.append(next((name for name in wishes if name not in (*names, *taken)), other))
-    return {slot: Buffer(name, keep.shape, keep.dtype) for name, (slot, keep) in zip(names, found.items())}
+    shown = {slot: isinstance(keep, Exchange) for slot, keep in found.items()}
+    return {
+        slot: Buffer(name, keep.shape, keep.dtype, is_exchanged=shown[slot])
+        for name, (slot, keep) in zip(names, found.items())
+    }
 
 
 def _header(plan: Plan, buffers: Buffers, band: int) -> str:
@@ -125,10 +143,15 @@ def _header(plan: Plan, buffers: Buffers, band: int) -> str:
     walk = f", down bands of {band} blocks" if band else ""
     axes[-1] += f"   ({_count(plan.programs, 'program')} of {_count(plan.num_warps, 'warp')}{walk})"
     lines = filled("# ", axes, " | ", "#   ")
-    for verb, listed in (("reads ", buffers.inputs), ("writes", buffers.outputs), ("keeps ", buffers.kept.values())):
+    kept = [buffer for buffer in buffers.own if not buffer.is_exchanged and not buffer.is_met]
+    shown = [buffer for buffer in buffers.own if buffer.is_exchanged or buffer.is_met]
+    listings = ("reads ", buffers.inputs), ("writes", buffers.outputs), ("keeps ", kept), ("shows ", shown)
+    for verb, listed in listings:
         if listed or verb == "reads ":
             lines += filled(f"# {verb} ", [*map(_described, listed)] or ["nothing"], ", ", "#        ")
-    if buffers.kept:
+    if shown:
+        lines.append("#        (what programs show each other is read when all have met, and they run at once)")
+    if kept:
         lines.append("#        (what is kept is read after a barrier, by lanes that have not written it)")
     return "\n".join(lines) + "\n"
 
@@ -149,5 +172,5 @@ def _count(number: int, noun: str) -> str:
 
 
 def _described(buffer: Buffer) -> str:
-    said = " (zero before, and only set)" if buffer.is_flag else ""
+    said = " (zero before, and only set)" if buffer.is_flag else " (zero before)" if buffer.is_met else ""
     return f"{buffer.name} {buffer.dtype.name}[{','.join(map(str, buffer.shape))}]{said}"

@@ -27,6 +27,7 @@ from jaxpr2triton.emit.unaligned import zero_of
 from jaxpr2triton.emit.walks import names_in
 from jaxpr2triton.emit.work import begins_of, weight_of, work_of
 from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.graph.exchange import shown_at_once
 from jaxpr2triton.graph.joint_sums import SUMS
 from jaxpr2triton.graph.nodes import (
     Accumulated,
@@ -35,6 +36,7 @@ from jaxpr2triton.graph.nodes import (
     Compute,
     Constant,
     Element,
+    Exchange,
     Final,
     Graph,
     Keep,
@@ -55,7 +57,7 @@ from jaxpr2triton.graph.order import LoopKey
 from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.dtypes import triton_name, working_dtype
 from jaxpr2triton.ir.plan import Form, Plan
-from jaxpr2triton.ir.tree import Barrier, Body, assign, barrier, expr, name, sum_of
+from jaxpr2triton.ir.tree import Barrier, Body, assign, barrier, expr, meeting, name, sum_of
 from jaxpr2triton.rules.literals import constant
 
 
@@ -69,6 +71,7 @@ class Emitter(Moves):
         self.keys = {client: self.order.keys(client, axes) for client in clients}
         self.wide = frozenset(axis for axis in axes if self.spell.widths.is_wide(axis))
         self.running: dict[Reduce, tuple[list[str], Tile]] = {}
+        self.together = shown_at_once(graph)
         self.branches = find_branches(graph, self.order, self._is_scalar, self._cycles, plan.policy.writing.branch)
 
     def run(self) -> Body:
@@ -142,6 +145,9 @@ class Emitter(Moves):
         return math.prod(blocks) >= self.plan.policy.blocks.piece
 
     def _place(self, node: Node, scope: Scope) -> None:
+        if isinstance(node, Exchange):
+            self._meet(self.together[node], scope)
+            return
         if isinstance(node, Collected) and self.keys[node]:
             self._loop(self.keys[node][0], scope)
             return
@@ -503,11 +509,24 @@ class Emitter(Moves):
         else:
             self._assign(node, scope, whole, self.wish[node], node.eqn)
 
+    def _meet(self, shown: Sequence[Exchange], scope: Scope) -> None:
+        """All that programs show each other at once is written, and then they meet."""
+        self._require_all([value for each in shown if not self.keys[each] for value in operands_of(each)], scope)
+        for each in shown:
+            if self.keys[each]:
+                self._loop(self.keys[each][0], scope)
+            else:
+                self._keep(each, scope)
+        assert self.buffers.counter is not None  # as something is shown
+        scope.lines.append(meeting(self.buffers.counter, self.plan.programs))
+        self.helpers.add("_all_meet")
+        scope.known.update(dict.fromkeys(shown, NOTHING))
+
     def _begin_keeping(self, node: Collected, scope: Scope) -> None:
         """What the last step of a loop around has kept may still be read; what meets waits for what it meets."""
         if isinstance(node, Accumulated):
             self._require(node.begun, scope)
-        elif scope.depth:
+        elif scope.depth and not isinstance(node, Exchange):
             self._wait(scope)
 
     def _written_with(self, node: Keep) -> Sequence[Node]:
@@ -524,8 +543,9 @@ class Emitter(Moves):
             self._write(buffer, place, value, scope)
 
     def _end_keeping(self, node: Node, scope: Scope) -> None:
-        self._wait(scope)
-        scope.known[node] = NOTHING
+        if not isinstance(node, Exchange):  # those are known when programs have met
+            self._wait(scope)
+            scope.known[node] = NOTHING
 
     def _wait(self, scope: Scope) -> None:
         if not scope.lines or not isinstance(scope.lines[-1], Barrier):

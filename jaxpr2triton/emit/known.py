@@ -20,10 +20,16 @@ class Buffers:
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     kept: Mapping[Any, Buffer]  # by the number of the equation that keeps something there
+    counter: Buffer | None = None  # of the programs that have come to a meeting
+
+    @property
+    def own(self) -> tuple[Buffer, ...]:
+        """Those of no operand and no result."""
+        return *self.kept.values(), *((self.counter,) if self.counter else ())
 
     @property
     def all(self) -> tuple[Buffer, ...]:
-        return *self.inputs, *self.outputs, *self.kept.values()
+        return *self.inputs, *self.outputs, *self.own
 
 
 def ranks(own: Iterable[str], buffers: Buffers) -> dict[str, int]:

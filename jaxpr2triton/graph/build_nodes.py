@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.graph import accumulate, brought, joint_sums, keep, recurrences, sweeps
+from jaxpr2triton.graph import accumulate, brought, exchange, joint_sums, keep, recurrences, sweeps
 from jaxpr2triton.graph.builder import Builder
 from jaxpr2triton.graph.demands import Demands, numbers_in
 from jaxpr2triton.graph.neutral import left_alone
@@ -26,6 +26,7 @@ from jaxpr2triton.graph.reads import (
     Filling,
     Pieces,
     Read,
+    Shown,
     Terms,
     Written,
     reads_of,
@@ -139,6 +140,8 @@ def _built(builder: Builder, eqn: Eqn, asked: Asked, demand: Demand, dtype: np.d
             return builder.reduced(eqn, operands, asked, dtype, demand[0])
         case Along():
             return sweeps.build(builder, eqn, asked, dtype)
+        case Shown():
+            return exchange.build(builder, eqn, asked, demand)
         case Written():
             return keep.build(builder, eqn, asked, demand)
         case Accumulating():

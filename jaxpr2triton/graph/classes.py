@@ -15,6 +15,7 @@ from jaxpr2triton.ir.accumulate import accumulate_p
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.once import once
+from jaxpr2triton.ir.region import exchange_p
 from jaxpr2triton.ir.scans import LOOPS, Dim, Scan, outer_dims, scan_of, scans_in, ties, time_dims
 from jaxpr2triton.rules.dims import Kept, beside_places, dims_of
 from jaxpr2triton.rules.indexing import groups_of_reshape
@@ -119,6 +120,9 @@ def _beside_places(eqn: Eqn) -> tuple[Kept, ...]:
 def _of_one_size(eqn: Eqn) -> Iterator[Kept]:
     """What a primitive without a row keeps, for all one knows."""
     if eqn.primitive is accumulate_p:
+        return
+    if eqn.primitive is exchange_p:  # along what programs share out, others are read
+        yield from (Kept(0, d, d) for d in range(len(eqn.outvars[0].aval.shape)) if d not in eqn.params["shared"])
         return
     out = eqn.outvars[0].aval.shape
     numbered = _numbered(eqn)

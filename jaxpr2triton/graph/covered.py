@@ -47,7 +47,7 @@ def why_not(eqn: Eqn, in_loop: bool = False) -> WhyNot | None:
         return refusal
     if refusal := _why_not_of_types(eqn):
         return refusal
-    if name in ("accumulate", "flag", "iota", "keep"):
+    if name in ("accumulate", "exchange", "flag", "iota", "keep"):
         return None
     if name == "dot_general":
         return None if in_loop else products.why_not(eqn)

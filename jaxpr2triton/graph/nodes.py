@@ -151,6 +151,19 @@ class Accumulated(Keep):
     op: str
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Exchange(Keep):
+    """What programs that run at once write for each other: each its part along the axes `shared`, which are `over`."""
+
+    shared: frozenset[Axis]
+    needs: tuple[Node, ...]  # the number in its places that says which of two buffers it is
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        lies = (2, *self.eqn.outvars[0].aval.shape)
+        return tuple(lies[d] for d in self.order) or lies
+
+
 @dataclass(frozen=True, eq=False)
 class Kept(Node):
     """What is read of such a buffer."""
@@ -289,6 +302,8 @@ def operands_of(node: Node) -> tuple[Node, ...]:
     match node:
         case Accumulated():
             return *node.operands, *node.needs, node.begun
+        case Exchange():
+            return *node.operands, *node.needs
         case Compute() | Collected() | Product() | Element():
             return node.operands
         case Choose():

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from jaxpr2triton import policy
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.graph import accumulate, brought, crowded, dynamic, keep, loops, sweeps
+from jaxpr2triton.graph import accumulate, brought, crowded, dynamic, exchange, keep, loops, sweeps
 from jaxpr2triton.graph.chooser import Chooser, Number
 from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.graph.demands import Crowds, Demands, EnteredLoop
@@ -23,7 +23,7 @@ from jaxpr2triton.graph.reads import Asked, Counted, Elements, aligned
 from jaxpr2triton.ir.accumulate import accumulate_p
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal
-from jaxpr2triton.ir.region import keep_p
+from jaxpr2triton.ir.region import exchange_p, keep_p
 from jaxpr2triton.ir.scans import LOOPS, Scan, scan_of
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.indexing import Indexing, iota_place
@@ -84,6 +84,9 @@ def _ask(demands: Demands, number: Number, eqn: Eqn) -> None:
         return
     if eqn.primitive is keep_p:
         keep.ask(demands, number, eqn, wanted)
+        return
+    if eqn.primitive is exchange_p:
+        exchange.ask(demands, number, eqn, wanted)
         return
     if eqn.primitive is accumulate_p:
         accumulate.ask(demands, number, eqn, wanted)

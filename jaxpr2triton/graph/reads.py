@@ -72,6 +72,13 @@ class Written:
 
 
 @dataclass(frozen=True)
+class Shown(Written):
+    """Of what programs show each other: the same, and along which of those axes each has a part."""
+
+    shared: frozenset[Axis]
+
+
+@dataclass(frozen=True)
 class Update:
     """Of what meets at computed places: a part of it, its place and when it lies inside, and the numbers of these."""
 

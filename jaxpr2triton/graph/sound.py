@@ -9,6 +9,7 @@ from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.nodes import (
     Accumulated,
     Collected,
+    Exchange,
     Graph,
     Load,
     Lookup,
@@ -71,6 +72,8 @@ def _met(node: Node) -> frozenset[Axis]:
     match node:
         case Recurrence():
             return node.held | {node.step}
+        case Exchange():
+            return frozenset(node.over) - node.shared
         case Collected():
             return frozenset(node.over)
         case Take():

@@ -21,6 +21,7 @@ from jaxpr2triton.graph.nodes import (
     Carried,
     Collected,
     Constant,
+    Exchange,
     Final,
     Graph,
     Load,
@@ -273,6 +274,8 @@ def parallel_axes(node: Collected | Recurrence) -> frozenset[Axis]:
             return node.axes - node.held
         case Swept():
             return node.axes - {node.axis}
+        case Exchange():
+            return node.axes | node.shared
         case _:
             return node.axes
 

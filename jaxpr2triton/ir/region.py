@@ -87,6 +87,23 @@ def _keep_aval(x: Any, *, dims: tuple[int, ...]) -> Any:
 
 mlir.register_lowering(keep_p, lambda ctx, x, dims: [x])
 
+# What programs that run at once show each other, all along `dims`: each writes what it has along `shared`, they meet,
+# and any of them reads all of it. There are two buffers, which take turns: `turn` is 0 or 1, the other one in each step.
+exchange_p = jex.Primitive("exchange")
+
+
+@exchange_p.def_impl
+def _exchange_impl(x: Any, turn: Any, *, dims: tuple[int, ...], shared: tuple[int, ...]) -> Any:
+    return x
+
+
+@exchange_p.def_abstract_eval
+def _exchange_aval(x: Any, turn: Any, *, dims: tuple[int, ...], shared: tuple[int, ...]) -> Any:
+    return x
+
+
+mlir.register_lowering(exchange_p, lambda ctx, x, turn, dims, shared: [x])
+
 # What a kernel writes chunk by chunk along `dim`, `size` elements each; the last chunk may reach beyond the end.
 chunked_p = jex.Primitive("chunked")
 

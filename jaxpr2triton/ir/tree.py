@@ -66,6 +66,10 @@ class Barrier(ast.Expr):
     """Threads wait for each other, and see what the others have written."""
 
 
+class Meeting(Barrier):
+    """All programs wait for each other, and see what the others have written."""
+
+
 class Comment(ast.stmt):
     """A line of comment."""
 
@@ -168,6 +172,10 @@ def atomic(function: str, address: ast.expr, value: ast.expr, mask: ast.expr | N
 
 def barrier() -> Barrier:
     return Barrier(_called(Access, "tl.debug_barrier"))
+
+
+def meeting(counter: Buffer, programs: int) -> Meeting:
+    return Meeting(_called(Access, "_all_meet", Pointer(counter), programs))
 
 
 def buffer_of(access: Access) -> Buffer:
