@@ -519,7 +519,7 @@ class Emitter(Moves):
                 self._keep(each, scope)
         assert self.buffers.counter is not None  # as something is shown
         scope.lines.append(meeting(self.buffers.counter, self.plan.programs))
-        self.helpers.add("_all_meet")
+        self.helpers["_all_meet"] = None
         scope.known.update(dict.fromkeys(shown, NOTHING))
 
     def _begin_keeping(self, node: Collected, scope: Scope) -> None:

@@ -12,6 +12,7 @@ from jaxpr2triton.ir.chunks import chunks_p
 from jaxpr2triton.ir.hoisting import hoist_everything
 from jaxpr2triton.ir.jaxprs import equations
 from jaxpr2triton.ir.roles import NO_ROLES, Roles
+from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.normalize.arrays.convolved import write_convolutions
 from jaxpr2triton.normalize.arrays.grouped import write_grouped
 from jaxpr2triton.normalize.foreign import call_implementations, is_foreign
@@ -20,9 +21,11 @@ from jaxpr2triton.pipeline.loop_steps import steps_worth_planning
 from jaxpr2triton.pipeline.stages import build_graphs, emit_kernels, normalize_program, schedule_regions
 from jaxpr2triton.pipeline.units import Units
 from jaxpr2triton.pipeline.xla_time import time_of_step
-from jaxpr2triton.plan.decisions import WISHES, Decisions, Reach, Wish
+from jaxpr2triton.plan.decisions import WISHES, Decisions, Leave, Reach, Refuse, Spread, Wish, granted
 from jaxpr2triton.plan.partition.keeping import Copies
 from jaxpr2triton.plan.partition.partition import foreseen, partition
+from jaxpr2triton.plan.partition.spread import Spreads
+from jaxpr2triton.plan.refusal import body_of
 from jaxpr2triton.plan.search import search
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.progress import during
@@ -74,6 +77,7 @@ class _Compilation:
 
     def __init__(self, jaxpr: Any, name: str, roles: Roles, policy: Policy) -> None:
         self.name, self.roles, self.policy, self.copies = name, roles, policy, Copies()
+        self.spreads = Spreads()
         self.made: dict[str, Any] = {}
         self.convolved: tuple[str, ...] = ()
         self._jaxpr, self._lowered, self._normal = jaxpr, Lowered(jaxpr), (Reach.ALL, False)
@@ -86,13 +90,26 @@ class _Compilation:
         """What is known before the program is cut."""
         if decisions.reach is not Reach.ALL:
             return None
-        return self._run_stages(("trace", "normalize"), decisions) or foreseen(
-            self.made["normalize"], decisions, self.copies, self.policy
-        )
+        if (wish := self._run_stages(("trace", "normalize"), decisions)) is None:
+            program = self.spreads.written_out(self.made["normalize"], decisions)
+            wish = foreseen(program, decisions, self.copies, self.policy)
+        return None if wish is None else self._spreading(decisions, wish)
 
     def attempt(self, decisions: Decisions) -> Wish | None:
         """Run all stages."""
-        return self._run_stages(STAGES, decisions)
+        wish = self._run_stages(STAGES, decisions)
+        return None if wish is None else self._spreading(decisions, wish)
+
+    def _spreading(self, decisions: Decisions, wish: Wish) -> Wish:
+        """Instead of leaving loops to XLA, those that can be are spread over programs which run at once."""
+        wish = self.spreads.of_sources(wish)
+        if not isinstance(wish, Refuse | Leave) or (isinstance(wish, Refuse) and wish.mistakes):
+            return wish
+        left = granted(decisions, wish).refused.keys() - decisions.refused.keys() - decisions.spread.keys()
+        loops = [eqn for eqn in self.made["normalize"].jaxpr.eqns if eqn.primitive.name in LOOPS]
+        splits = {body_of(eqn): self.spreads.may_be(eqn, self.policy) for eqn in loops if body_of(eqn) in left}
+        found = {body: split for body, split in splits.items() if split is not None}
+        return Spread(found, wish) if found else wish
 
     def _run_stages(self, stages: Sequence[str], decisions: Decisions) -> Wish | None:
         """Run the stages whose results are not there yet, as far as they can do without other decisions."""
@@ -121,7 +138,8 @@ class _Compilation:
                 found, self.convolved = normalize_program(before, decisions, self.roles, self.policy)
                 return found
             case "partition":
-                return partition(before, self.name, decisions, self.copies, self.policy)
+                program = self.spreads.written_out(before, decisions)
+                return partition(program, self.name, decisions, self.copies, self.policy)
             case "schedule":
                 return schedule_regions(before, self.name, decisions, self.roles, self.policy)
             case "graph":

@@ -29,6 +29,7 @@ from jaxpr2triton.ir.region import in_place_p, moved_by, region_p
 from jaxpr2triton.ir.scanned import scanned_p
 from jaxpr2triton.ir.scans import UNKNOWN
 from jaxpr2triton.plan.library import library_time
+from jaxpr2triton.plan.partition.spread import source_of
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.indexing import Indexing
@@ -104,6 +105,7 @@ def time_of_loop(loop: Eqn, policy: Policy, step: Taken | None = None) -> Taken:
 
 
 def _one_step(loop: Eqn, policy: Policy, step: Taken | None) -> Taken:
+    loop = source_of(loop)
     if step is None:
         step = sum((_of_step(body, policy) for body in jaxprs_in(loop) if body.eqns), Taken())
     fixed = policy.loops.loop_overhead_launches

@@ -52,12 +52,22 @@ class Kept:
 
 
 @dataclass(frozen=True)
+class Split:
+    """How what a loop carries is shared out among programs that run at once."""
+
+    place: tuple[int, int]  # a dimension of the class that is taken apart: which carried value, and which one of it
+    size: int
+    programs: int
+
+
+@dataclass(frozen=True)
 class Decisions:
     reach: Reach = Reach.ALL
     because: Reason = ""  # why it is not all
     apart: bool = False  # whether products that no step of a loop waits for are made outside of it
     with_roles: bool = True  # whether kernels have the roles that the user asked for
     refused: Mapping[int, Reason] = field(default_factory=dict)  # loops that stay with XLA, by their bodies, and why
+    spread: Mapping[int, Split] = field(default_factory=dict)  # … that are spread over programs which run at once
     chooses: bool = True  # whether anything is to be kept by choice
     declined: frozenset[Var] = frozenset()  # what is not
     ended: frozenset[int] = frozenset()  # loops, by their bodies, all of whose results come into memory
@@ -73,7 +83,7 @@ class Decisions:
             self.reach,
             not self.with_roles,
             self.apart,
-            len(self.refused),
+            len(self.refused) + len(self.spread),
             not self.chooses,
             len(self.declined) + len(self.whole) + len(self.ended),
             sum(kept.extent + len(kept.along) for kept in self.kept.values()),
@@ -126,6 +136,18 @@ class Leave:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """These loops, known by their bodies, are spread over programs that run at once; else they would stay with XLA."""
+
+    loops: Mapping[int, Split]
+    instead: Refuse | Leave
+
+    @property
+    def why(self) -> Reason:
+        return "; ".join(dict.fromkeys(map(str, self.instead.loops.values())))
+
+
+@dataclass(frozen=True)
 class Part:
     """What loops multiply and no step waits for takes less time all at once."""
 
@@ -169,8 +191,8 @@ class DropRoles:
     mistake: Mistake
 
 
-Wish = KeepMore | Tile | KeepLess | RunOnce | Refuse | Leave | Part | DropRoles
-WISHES = (KeepMore, Tile, KeepLess, RunOnce, Refuse, Leave, Part, DropRoles)
+Wish = KeepMore | Tile | KeepLess | RunOnce | Refuse | Leave | Spread | Part | DropRoles
+WISHES = (KeepMore, Tile, KeepLess, RunOnce, Refuse, Leave, Spread, Part, DropRoles)
 
 
 def granted(decisions: Decisions, wish: Wish) -> Decisions:
@@ -190,6 +212,8 @@ def granted(decisions: Decisions, wish: Wish) -> Decisions:
             return _refusing(decisions, wish)
         case Leave():
             return _leaving(decisions, wish)
+        case Spread():
+            return _spreading(decisions, wish)
         case Part():
             return _parted(decisions)
         case DropRoles():
@@ -256,7 +280,15 @@ def _leaving(decisions: Decisions, wish: Leave) -> Decisions:
     if decisions.keeps_by_choice:
         return _without_choices(decisions)
     refused = {**decisions.refused, **wish.loops}
-    return replace(_undecided(decisions), refused=refused, tiled=decisions.tiled, whole=decisions.whole)
+    return replace(
+        _undecided(decisions), refused=refused, spread=decisions.spread, tiled=decisions.tiled, whole=decisions.whole
+    )
+
+
+def _spreading(decisions: Decisions, wish: Spread) -> Decisions:
+    """Their bodies are others then, so what is kept is undecided."""
+    spread = {**decisions.spread, **wish.loops}
+    return replace(_undecided(decisions), refused=decisions.refused, spread=spread)
 
 
 def _undecided(decisions: Decisions) -> Decisions:

@@ -70,6 +70,8 @@ class Common:
     places_moved: int = 256  # … and what is only found elsewhere, which costs nothing but planning
     times_in_a_step: int = 5  # that a step computes one thing, in registers, as in a stencil of a stencil; if more …
     read_in_a_step: int = 2  # instructions of what is computed again wherever it is wanted: to read it takes as many
+    programs_that_meet: int = 8  # of a loop that is spread, at least
+    made_again_elsewhere: int = 32  # instructions of what programs make again rather than meet for it once more
     places_in_a_step: int = 2  # … what it wants at more than these is written once: barriers and loads take less
 
 
