@@ -531,10 +531,10 @@ class Emitter(Moves):
 
     def _written_with(self, node: Keep) -> Sequence[Node]:
         """What has to be there for what is written, and for its place."""
-        return (*node.operands, *node.needs) if isinstance(node, Accumulated) else node.operands
+        return (*node.operands, *node.needs) if isinstance(node, Accumulated | Exchange) else node.operands
 
     def _keep(self, node: Keep, scope: Scope) -> None:
-        buffer = self.buffers.kept[node.slot]
+        buffer, self.scope_now = self.buffers.kept[node.slot], scope
         if isinstance(node, Accumulated):
             for place, guard, value in zip(node.places, node.guards, node.operands):
                 self._accumulate_at(buffer, node, place, guard, value, scope)

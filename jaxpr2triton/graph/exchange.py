@@ -30,7 +30,7 @@ def ask(demands: Demands, number: Number, eqn: Eqn, wanted: Sequence[Demand]) ->
     (operand, turn), (out,) = eqn.invars, eqn.outvars
     dims, shared = eqn.params["dims"], eqn.params["shared"]
     written = demands.choose.reduction(number, operand, dims, demands.choose.steps, [None] * len(dims))
-    parts = frozenset(axes_in([written[dims.index(d)] for d in shared], ()))
+    parts = frozenset(axes_in(tuple(written[dims.index(d)] for d in shared), ()))
     demands.reduced_axes.update(axis for axis in axes_in(written, ()) if axis not in parts)
     over = tuple(dict.fromkeys(axis for axis in axes_in(written, ()) if axis not in demands.unrolled))
     which = demands.number(turn, (), (0, 1), False)

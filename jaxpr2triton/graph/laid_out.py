@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jaxpr2triton.graph.nodes import Exchange, Graph, Keep, Kept, Node, Place, Store, with_operands
+from jaxpr2triton.graph.nodes import Graph, Keep, Kept, Node, Place, Store, with_operands
 from jaxpr2triton.ir.index import Axis
 
 

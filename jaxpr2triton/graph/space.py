@@ -33,6 +33,7 @@ from jaxpr2triton.graph.nodes import (
     Reduce,
     Swept,
     Take,
+    axes_in,
     operands_of,
 )
 from jaxpr2triton.graph.sides import is_contraction
@@ -208,12 +209,29 @@ def space_of(
     apart = _summed_by_each(graph, frozenset(axes)) | beside
     collected = [node for node in graph.of_kind((Collected, Recurrence)) if node not in apart]
     of_places = _of_places_alone(graph)
-    held = (frozenset(axes) - parallel_axes(node) for node in collected if node not in of_places)
+    shared = shared_axes(graph)
+    held = (frozenset(axes) - parallel_axes(node) - _left(shared, node) for node in collected if node not in of_places)
     inner = set().union(*held, *(frozenset(axes).intersection(node.over) for node in of_places))
     told = _told_by_each(graph, frozenset(axes))
     alone = [store for store in graph.stores if not is_beside(store, beside) and store.value not in told]
-    inner |= set().union(*(frozenset(axes) - {a for index in store.place for a in index.axes} for store in alone))
+    inner |= set().union(*(frozenset(axes) - shared - frozenset(axes_in(store.place, ())) for store in alone))
     return Space(tuple(outputs), axes, tuple(places), graph, chosen, frozenset(inner), beside)
+
+
+def shared_axes(graph: Graph) -> frozenset[Axis]:
+    """The axes along which programs show each other what they have: what does not vary along them, all of them have."""
+    return frozenset().union(*(node.shared for node in graph.of_kind(Exchange)))
+
+
+def _left(shared: frozenset[Axis], node: Collected | Recurrence) -> frozenset[Axis]:
+    """Those along which one program need not have all for this one."""
+    match node:
+        case Recurrence():
+            return shared - node.held
+        case Exchange():
+            return shared - (frozenset(node.over) - node.shared)
+        case _:
+            return shared - frozenset(node.over)
 
 
 class _Dimensions:

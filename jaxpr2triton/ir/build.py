@@ -41,6 +41,11 @@ def after(eqn: Any, primitive: Any, operands: Sequence[Any], results: Sequence[A
     return jex.new_jaxpr_eqn(list(operands), list(results), primitive, params, set(), source_info=eqn.source_info)
 
 
+def in_place_of(eqn: Any, other: Any, operands: Sequence[Any], results: Sequence[Any]) -> Any:
+    """The other equation about other variables, of the same line as `eqn`."""
+    return other.replace(invars=list(operands), outvars=list(results), source_info=eqn.source_info)
+
+
 def calling(eqn: Any, closed: Any) -> Any:
     """A call of this program in the place of an equation with the same operands and results."""
     return eqn.replace(primitive=primitives.closed_call_p, params={"call_jaxpr": closed})

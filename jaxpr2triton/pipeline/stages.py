@@ -32,7 +32,7 @@ from jaxpr2triton.plan.convolved import convolutions_left, remain
 from jaxpr2triton.plan.decisions import Decisions, DropRoles, Reach, Tile, Wish
 from jaxpr2triton.plan.in_place import left_in_place
 from jaxpr2triton.plan.library import left_to_library
-from jaxpr2triton.plan.refusal import refused_for_code
+from jaxpr2triton.plan.refusal import refused_for_code, refused_for_programs
 from jaxpr2triton.plan.schedule.replay import replayed
 from jaxpr2triton.plan.schedule.role_requests import wished_for
 from jaxpr2triton.plan.schedule.schedule import schedule
@@ -135,6 +135,8 @@ def _wish_of(plan: Plan, decisions: Decisions, roles: Roles) -> Wish | None:
         return Tile(more)
     if roles.contractions != "triton" and (dearer := left_by(plan)) is not None:
         return dearer
+    if (many := refused_for_programs(plan)) is not None:
+        return many
     if (endless := refused_for_code(plan)) is not None:
         return endless
     stays = decisions.apart or roles.strict or roles.contractions == "triton"

@@ -99,10 +99,10 @@ HELPERS = {
         "    # to 19 bits: a sigmoid, whose difference from one half would lose those of small numbers\n"
         "    return tl.where(tl.abs(x) < 0.0625, x * (1 - x * x / 3), 2 * _sigmoid16(2 * x) - 1)\n"
     ),
-    # Who comes adds one, and the first program what makes it 2**31 with all the others: so the sign changes when all are
-    # here, and the count never runs over. Who waits acquires what the others have released, and the barriers hand that
-    # to all threads. In a device where not all programs run at once they would wait for ever: hence the bound, of some
-    # ten seconds, behind which the kernel ends in an error.
+    # Who comes adds one, and the first program what makes it 2**31 with all the others: so the sign changes when all
+    # are here, and the count never runs over. Who waits acquires what the others have released, and the barriers hand
+    # that to all threads. In a device where not all programs run at once they would wait for ever: hence the bound, of
+    # some ten seconds, behind which the kernel ends in an error.
     "_all_meet": (
         "def _all_meet(met_ptr, programs: tl.constexpr):\n"
         "    # all programs come here before one goes on, and see what the others have stored\n"

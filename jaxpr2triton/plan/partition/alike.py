@@ -11,6 +11,7 @@ from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Var
 from jaxpr2triton.ir.scans import LOOPS, scan_of, scans_in
 from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.spread import is_spread
 
 WORTH_LOOKING = 8  # roots; fewer are looked at one by one
 NEARBY = 32  # equations between a loop and what is made of its results
@@ -20,12 +21,21 @@ def alike(cuts: Cuts) -> dict[Var, list[Var]]:
     """The roots that need the same carried values of the same loops, and little else, by each of them."""
     if not scans_in(cuts.jaxpr):
         return {}
+    spread = dict(_of_spread_loops(cuts))
     found: dict[Hashable, list[Var]] = {}
     known: dict[int, dict[int, int]] = {}
     for root in cuts.roots:
-        if (needs := _needs(cuts, root, known)) is not None:
+        if root not in spread and (needs := _needs(cuts, root, known)) is not None:
             found.setdefault((needs, root.aval.shape), []).append(root)
-    return {root: batch for batch in found.values() if len(batch) >= WORTH_LOOKING for root in batch}
+    return spread | {root: batch for batch in found.values() if len(batch) >= WORTH_LOOKING for root in batch}
+
+
+def _of_spread_loops(cuts: Cuts) -> Iterator[tuple[Var, list[Var]]]:
+    """Each result of a loop that is spread, with all of them: only together do programs share out what it carries."""
+    for eqn in cuts.loops:
+        if is_spread(eqn):
+            batch = [var for var in eqn.outvars if var in cuts.roots]
+            yield from ((root, batch) for root in batch)
 
 
 def _needs(cuts: Cuts, root: Var, known: dict[int, dict[int, int]]) -> tuple[Hashable, ...] | None:

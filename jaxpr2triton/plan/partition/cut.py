@@ -18,6 +18,7 @@ from jaxpr2triton.plan.partition.first_cuts import NOTHING, first_cuts
 from jaxpr2triton.plan.partition.keeping import held_along
 from jaxpr2triton.plan.partition.lanes import read_together, summed_over_lanes
 from jaxpr2triton.plan.partition.loop_results import kept_by_choice, kept_instead
+from jaxpr2triton.plan.partition.spread import is_spread
 from jaxpr2triton.plan.refusal import refuse_loops, refused_for
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 
@@ -145,9 +146,9 @@ def _crowded_into_memory(cuts: Cuts, root: Var, crowded: TooManyPlaces) -> list[
     return list(again)
 
 
-def _space_alone(cuts: Cuts, roots: list[Var]) -> Space | TooManyPlaces | Refuse | None:
+def _space_alone(cuts: Cuts, roots: list[Var], union: bool = False) -> Space | TooManyPlaces | Refuse | None:
     try:
-        return cuts.space_of(roots)
+        return cuts.space_of(roots, union)
     except TooManyPlaces as crowded:
         return crowded
     except Exception as problem:
@@ -158,7 +159,7 @@ def _space_alone(cuts: Cuts, roots: list[Var]) -> Space | TooManyPlaces | Refuse
 
 def _noted_at_once(cuts: Cuts, batch: list[Var]) -> Space | None:
     """The one space of all these roots, if nothing has to be cut for any of them; else each is to be seen alone."""
-    space = _space_alone(cuts, batch)
+    space = _space_alone(cuts, batch, any(map(is_spread, cuts.below(batch))))
     if not isinstance(space, Space) or not space.steps:
         return None
     if any(True for _ in Order(space.graph, space.steps).conflicts()):

@@ -18,6 +18,7 @@ from jaxpr2triton.plan.partition import cut_reasons
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.ends import end_of
 from jaxpr2triton.plan.partition.lanes import read_in, read_together
+from jaxpr2triton.plan.partition.spread import is_spread
 from jaxpr2triton.plan.refusal import body_of
 from jaxpr2triton.policy import Policy
 
@@ -112,9 +113,12 @@ def _turned(cuts: Cuts, value: Var) -> Var:
 
 
 def _cut_after_loops(cuts: Cuts) -> None:
-    """Let all that is read of some loops come into memory, so that no other kernel runs them again."""
+    """Let all that is read of some loops come into memory, so that no other kernel runs them again.
+
+    Nor does anything else share a kernel with a loop that is spread.
+    """
     for eqn in cuts.loops:
-        if body_of(eqn) in cuts.decisions.ended:
+        if body_of(eqn) in cuts.decisions.ended or is_spread(eqn):
             for value in eqn.outvars:
                 if value in read_in(cuts.jaxpr):
                     cuts.add_root(value, cut_reasons.wanted_often(eqn))

@@ -56,12 +56,13 @@ class NotSpread(Exception):
 def split_of(eqn: Eqn, policy: Policy) -> Split | None:
     """How a loop is best shared out; None where it is not: no class of what it carries is long and held."""
     scan = scan_of(eqn)
+    if policy.target.backend != "cuda":
+        return None  # what one wave releases need not cover what others have stored
     if scan.conditional and scan.carries[0][1].aval.shape:
         return None  # lanes end one by one, and programs with them
     facts = facts_of(scan)
     carried = [before for _, before, _, _ in scan.carries]
-    beside = math.prod(facts.sizes[kind] for kind in facts.carried if kind in facts.sizes and kind not in facts.held)
-    most = policy.target.processors // beside
+    most = policy.target.processors
     found = []
     for kind in facts.held:
         size = facts.sizes[kind]
@@ -137,6 +138,10 @@ def source_of(loop: Eqn) -> Eqn:
     return _SOURCES.get(loop.params["jaxpr"], loop) if loop.primitive.name in LOOPS else loop
 
 
+def is_spread(loop: Eqn) -> bool:
+    return source_of(loop) is not loop
+
+
 def spread_loop(eqn: Eqn, split: Split) -> list[Eqn] | None:
     """The equations in place of a loop: it carries parts, which are put together again; None if it cannot be."""
     step = _Step(scan_of(eqn), split)
@@ -150,12 +155,8 @@ def spread_loop(eqn: Eqn, split: Split) -> list[Eqn] | None:
         return None
     eqns = []
     for each in traced.jaxpr.eqns:
-        operands = [build.now(atom, standing) for atom in each.invars]
-        eqns.append(
-            each.replace(
-                invars=operands, outvars=[results.get(v, v) for v in each.outvars], source_info=eqn.source_info
-            )
-        )
+        outvars = [results.get(var, var) for var in each.outvars]
+        eqns.append(build.in_place_of(eqn, each, [build.now(atom, standing) for atom in each.invars], outvars))
         if each.primitive.name in LOOPS:
             _SOURCES[each.params["jaxpr"]] = eqn
     return eqns
@@ -378,7 +379,8 @@ class _Step:
         moved = [[d + (d > dim) for d in side] for dim, side in zip(dims, batch)]
         summed = [[d + (d >= dim) for d in side] for dim, side in zip(dims, contracted)]
         batches = tuple((dim, *side) for dim, side in zip(dims, moved))
-        kind = np.promote_types(result.dtype, np.float32) if jnp.issubdtype(result.dtype, jnp.floating) else result.dtype
+        is_float = jnp.issubdtype(result.dtype, jnp.floating)
+        kind = np.promote_types(result.dtype, np.float32) if is_float else result.dtype
         params = {
             **eqn.params,
             "dimension_numbers": (tuple(map(tuple, summed)), batches),

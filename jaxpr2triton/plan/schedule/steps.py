@@ -14,8 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from jaxpr2triton.graph.exchange import shown_at_once
 from jaxpr2triton.graph.nodes import Graph, Load, Recurrence
-from jaxpr2triton.graph.space import multiplied_in
+from jaxpr2triton.graph.space import multiplied_in, size_of
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.kernel import Estimate, Steps
 from jaxpr2triton.ir.plan import PlannedAxis
@@ -46,7 +47,8 @@ def steps_of(
     processors = min(whole.programs, policy.target.processors)
     passing = read * whole.programs / (processors * _rate(processors, policy))
     waiting = policy.loops.under_way * sum(_pieces(graph, draft, planned))
-    cycles = round(max(whole.cycles, beside.cycles + waiting + passing))
+    meeting = sum(_meetings(graph, draft)) * policy.loops.meeting_us * 1000 * policy.target.clock
+    cycles = round(max(whole.cycles, beside.cycles + waiting + passing) + meeting)
     loops = [loop for loop in graph.of_kind(Recurrence) if not loop.seldom]
     taken = [{loop.step} | loop.axes.intersection(draft.steps) for loop in loops]
     count = max((math.prod(axis.size for axis in steps) for steps in taken), default=1)
@@ -75,6 +77,13 @@ def _read_again(
         is_walked = any(each.role.is_sequential for each in mine)
         if is_walked or (reload and tile >= draft.policy.blocks.piece):
             yield math.prod(each.axis.size for each in mine) * itemsizes[node.buffer]
+
+
+def _meetings(graph: Graph, draft: Draft) -> Iterator[float]:
+    """How often all programs meet in a step of the innermost loop, for what they show each other at once."""
+    loops = [{loop.step} | loop.axes.intersection(draft.steps) for loop in graph.of_kind(Recurrence)]
+    innermost = max((size_of(steps) for steps in loops), default=1)
+    return (size_of(group[0].axes) / innermost for group in set(shown_at_once(graph).values()))
 
 
 def _pieces(graph: Graph, draft: Draft, planned: Mapping[Axis, PlannedAxis]) -> Iterator[int]:
