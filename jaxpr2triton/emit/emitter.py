@@ -145,17 +145,7 @@ class Emitter(Moves):
         return math.prod(blocks) >= self.plan.policy.blocks.piece
 
     def _place(self, node: Node, scope: Scope) -> None:
-        if isinstance(node, Exchange):
-            self._meet(self.together[node], scope)
-            return
-        if isinstance(node, Collected) and self.keys[node]:
-            self._loop(self.keys[node][0], scope)
-            return
-        if isinstance(node, Recurrence):
-            self._loop(self.order.key(node), scope)
-            return
-        if node in self.branches:
-            self._branch(self.branches[node], scope)
+        if self._is_made_with_others(node, scope):
             return
         self.flops += work_of(node)
         self.scope_now = scope
@@ -184,6 +174,20 @@ class Emitter(Moves):
                 self._end_keeping(node, scope)
             case Kept():
                 self._kept(node, scope)
+
+    def _is_made_with_others(self, node: Node, scope: Scope) -> bool:
+        """Whether a value is made where several are at once, in a loop, an `if`, or before a meeting: it is, then."""
+        if isinstance(node, Exchange):
+            self._meet(self.together[node], scope)
+        elif isinstance(node, Collected) and self.keys[node]:
+            self._loop(self.keys[node][0], scope)
+        elif isinstance(node, Recurrence):
+            self._loop(self.order.key(node), scope)
+        elif node in self.branches:
+            self._branch(self.branches[node], scope)
+        else:
+            return False
+        return True
 
     def _read_lanes(self, node: Node, scope: Scope) -> None:
         self._require_all(self._tiles_beside(node, scope), scope)

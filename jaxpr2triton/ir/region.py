@@ -88,7 +88,7 @@ def _keep_aval(x: Any, *, dims: tuple[int, ...]) -> Any:
 mlir.register_lowering(keep_p, lambda ctx, x, dims: [x])
 
 # What programs that run at once show each other, all along `dims`: each writes what it has along `shared`, they meet,
-# and any of them reads all of it. There are two buffers, which take turns: `turn` is 0 or 1, the other one in each step.
+# and any of them reads all of it. There are two buffers, which take turns: `turn` is 0 or 1, another one in each step.
 exchange_p = jex.Primitive("exchange")
 
 
