@@ -11,37 +11,40 @@ from dataclasses import dataclass
 
 import numpy as np
 
-NOBODY, SEVERAL = -1, -2
+NOBODY = -1
 
 
 @dataclass(frozen=True)
 class Conflict:
     """What another program does with an element in this very stretch."""
 
-    access: str  # read or write
-    program: int  # its number, or SEVERAL
+    access: str  # reads or writes
+    program: int  # its number
 
 
 @dataclass
 class Exchange:
-    """Programs by their numbers, and stretches, of the last accesses to each element."""
+    """For each element: programs by their numbers, and the stretches in which they were there."""
 
-    writer: np.ndarray  # shared with who asks for it; NOBODY
-    written: np.ndarray
-    reader: np.ndarray  # SEVERAL: more than one in that stretch
+    writer: np.ndarray  # the memory's own
+    written_in: np.ndarray
+    reader: np.ndarray  # the first one of that stretch
+    second: np.ndarray  # another one of that stretch: so there is one who is not the writer, if there are two
     read_in: np.ndarray
 
     @classmethod
     def of(cls, writer: np.ndarray) -> Exchange:
-        written, reader, read_in = (np.full(writer.shape, NOBODY, np.int32) for _ in range(3))
-        return cls(writer, written, reader, read_in)
+        written_in, reader, second, read_in = (np.full(writer.shape, NOBODY, np.int32) for _ in range(4))
+        return cls(writer, written_in, reader, second, read_in)
 
     def read(self, index: np.ndarray, number: int, stretch: int) -> Conflict | None:
         """Note that a program reads these elements, or say with whom it is in conflict."""
         conflict = self._written_by_others(index, number, stretch)
         if conflict is None:
-            others = (self.read_in[index] == stretch) & (self.reader[index] != number)
-            self.reader[index] = np.where(others, SEVERAL, number)
+            is_first = self.read_in[index] != stretch
+            first = np.where(is_first, number, self.reader[index])
+            self.second[index] = np.where(first != number, number, np.where(is_first, NOBODY, self.second[index]))
+            self.reader[index] = first
             self.read_in[index] = stretch
         return conflict
 
@@ -50,13 +53,14 @@ class Exchange:
         conflict = self._written_by_others(index, number, stretch)
         if conflict is not None:
             return conflict
-        read = (self.read_in[index] == stretch) & (self.reader[index] != number)
+        other = np.where(self.reader[index] != number, self.reader[index], self.second[index])
+        read = (self.read_in[index] == stretch) & (other != NOBODY)
         if read.any():
-            return Conflict("read", int(self.reader[index][read].flat[0]))
-        self.written[index] = stretch
+            return Conflict("reads", int(other[read].flat[0]))
+        self.written_in[index] = stretch
         self.writer[index] = number
         return None
 
     def _written_by_others(self, index: np.ndarray, number: int, stretch: int) -> Conflict | None:
-        written = (self.written[index] == stretch) & (self.writer[index] != number)
-        return Conflict("write", int(self.writer[index][written].flat[0])) if written.any() else None
+        written = (self.written_in[index] == stretch) & (self.writer[index] != number)
+        return Conflict("writes", int(self.writer[index][written].flat[0])) if written.any() else None

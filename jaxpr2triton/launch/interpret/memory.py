@@ -17,7 +17,7 @@ import numpy as np
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.launch.elements import poison
-from jaxpr2triton.launch.interpret.exchange import NOBODY, SEVERAL, Conflict, Exchange
+from jaxpr2triton.launch.interpret.exchange import NOBODY, Conflict, Exchange
 
 _SPAN_BITS = 44  # each buffer lies in the middle of its own span of addresses
 
@@ -172,12 +172,9 @@ class Memory:
         self._check_conflict("reads", region, exchange.read(index, self.number, self.stretch))
 
     def _check_conflict(self, verb: str, region: Region, conflict: Conflict | None) -> None:
-        if conflict is None:
-            return
-        whom = f"program {self.program_of(conflict.program)} {conflict.access}s"
-        if conflict.program == SEVERAL:
-            whom = f"other programs {conflict.access}"
-        self._bug(f"{verb} an element of {region.buffer.name} that {whom} with no meeting between")
+        if conflict is not None:
+            other = f"program {self.program_of(conflict.program)} {conflict.access}"
+            self._bug(f"{verb} an element of {region.buffer.name} that {other} with no meeting between")
 
     def _region(self, address: int, verb: str) -> Region:
         span = (address >> _SPAN_BITS) - 1
