@@ -17,7 +17,8 @@ def run_interpreted(kernel: Kernel, arrays: Sequence[np.ndarray]) -> list[np.nda
     """The outputs of `kernel` for these inputs.
 
     Outputs start poisoned: NaN, or bytes of 0xA5. The inputs are never changed. Wild accesses, races between programs,
-    forgotten elements and meetings that some program never comes to are `CompilerBug`s: with the kernel's line.
+    forgotten elements, and meetings that some program never comes to, are `CompilerBug`s that name the kernel and its
+    line.
     """
     inputs = [_checked(kernel, buffer, array) for buffer, array in zip(kernel.inputs, arrays, strict=True)]
     outputs = poisoned_outputs(kernel)

@@ -37,7 +37,7 @@ def run_programs(function: Callable[..., Any], arguments: Sequence[Any], memory:
 
 
 def _run_side_by_side(programs: Sequence[Program], memory: Memory) -> None:
-    """A round is a stretch of each program, to its next meeting or its end, which is to be that of all."""
+    """A round is a phase of each program, to its next meeting or its end, which is to be that of all."""
     while True:
         waiting: list[int] = []
         ended: list[int] = []
@@ -47,15 +47,21 @@ def _run_side_by_side(programs: Sequence[Program], memory: Memory) -> None:
         if not waiting:
             return
         if ended:
-            absent = memory.program_of(ended[0])
-            memory.enter(waiting[0])
-            bug = f"kernel {memory.kernel} waits in a meeting that program {absent} never comes to"
-            programs[waiting[0]].throw(CompilerBug(bug))
-        memory.stretch += 1
+            _stop(programs, waiting[0], ended[0], memory)
+        memory.phase += 1
+
+
+def _stop(programs: Sequence[Program], waiting: int, ended: int, memory: Memory) -> None:
+    """Raise where a program waits, which so has a line."""
+    memory.enter(waiting)
+    absent = memory.program_of(ended)
+    programs[waiting].throw(
+        CompilerBug(f"kernel {memory.kernel} waits in a meeting that program {absent} never comes to")
+    )
 
 
 def _ends(program: Program) -> bool:
-    """Let a program go on, and say whether that was its last stretch."""
+    """Let a program go on, and say whether that was its last phase."""
     try:
         next(program)
     except StopIteration:

@@ -37,7 +37,7 @@ class Region:
 class Memory:
     """The buffers of one run of a kernel; `program` is the program that is running.
 
-    A stretch is what programs do between two meetings, which are of all programs: so its number is one for all.
+    A phase is what programs do between two meetings, which are of all programs: so its number is one for all.
     """
 
     kernel: str
@@ -45,7 +45,7 @@ class Memory:
     grid: tuple[int, int, int]
     program: tuple[int, int, int] = (0, 0, 0)
     number: int = 0
-    stretch: int = 0
+    phase: int = 0
 
     @property
     def programs(self) -> int:
@@ -99,21 +99,21 @@ class Memory:
                 if foreign.any() and (region.bits[index] != bits)[foreign].any():
                     self._bug(f"writes an element of {region.buffer.name} that another program has written differently")
             else:
-                self._check_conflict("writes", region, region.exchange.write(index, self.number, self.stretch))
+                self._check_conflict("writes", region, region.exchange.write(index, self.number, self.phase))
             region.bits[index] = bits
             if (region.bits[index] != bits).any():
                 self._bug(f"writes two different values to one element of {region.buffer.name} in one store")
             region.writer[index] = self.number
 
-    def accumulate(self, addresses: np.ndarray, values: np.ndarray, mask: np.ndarray, meet: np.ufunc) -> None:
-        """Let values meet what this program has written; what lanes have for one place, one after the other."""
+    def accumulate(self, addresses: np.ndarray, values: np.ndarray, mask: np.ndarray, combine: np.ufunc) -> None:
+        """Combine values with what this program has written; what lanes have for one place, one after the other."""
         for region, lanes, index in self._split(addresses, mask, "adds to", values.dtype):
             if region.writer is None or (region.writer[index][lanes] != self.number).any():
                 self._bug(f"adds to an element of {region.buffer.name} that this program has not written")
             if region.exchange is not None:
-                self._check_conflict("adds to", region, region.exchange.write(index[lanes], self.number, self.stretch))
+                self._check_conflict("adds to", region, region.exchange.write(index[lanes], self.number, self.phase))
             each = np.broadcast_to(values, addresses.shape)
-            meet.at(region.bits.view(values.dtype), index[lanes], each[lanes])
+            combine.at(region.bits.view(values.dtype), index[lanes], each[lanes])
 
     def check_all_written(self, outputs: Sequence[Buffer]) -> None:
         for region in self.regions:
@@ -169,7 +169,7 @@ class Memory:
     def _read_exchanged(self, region: Region, exchange: Exchange, index: np.ndarray) -> None:
         if (exchange.writer[index] == NOBODY).any():
             self._bug(f"reads an element of {region.buffer.name} that no program has written before")
-        self._check_conflict("reads", region, exchange.read(index, self.number, self.stretch))
+        self._check_conflict("reads", region, exchange.read(index, self.number, self.phase))
 
     def _check_conflict(self, verb: str, region: Region, conflict: Conflict | None) -> None:
         if conflict is not None:

@@ -226,7 +226,7 @@ def test_races(text: str, program: int, what: str) -> None:
 
 @pytest.mark.parametrize("length", [2, 3, 4])
 def test_races_do_not_depend_on_who_is_first(length: int) -> None:
-    """All orders of all accesses of three programs to one element, in one stretch, after others in an earlier one."""
+    """All orders of all accesses of three programs to one element, in one phase, after others in an earlier one."""
     accesses = itertools.product(range(3), (False, True))
     for order in itertools.product(accesses, repeat=length):
         exchange, place = Exchange.of(np.full(1, NOBODY, np.int32)), np.zeros(1, np.int64)
