@@ -16,7 +16,7 @@ from types import ModuleType
 from jaxpr2triton.errors import BackendError
 
 TRITON_SIDE = (
-    *("interpret.interpreter", "interpret.builder", "interpret.semantic", "interpret.reduce"),
+    *("interpret.interpreter", "interpret.builder", "interpret.semantic", "interpret.reduce", "interpret.meetings"),
     "compile.triton_compiler",
 )
 

@@ -58,7 +58,7 @@ def _integers(op: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[..
 
 
 _OPERATION = _ir.ATOMIC_OP
-_MEETING = {
+_COMBINING = {
     **dict.fromkeys((_OPERATION.FADD, _OPERATION.ADD), np.add),
     **dict.fromkeys((_OPERATION.MAX, _OPERATION.UMAX), np.maximum),
     **dict.fromkeys((_OPERATION.MIN, _OPERATION.UMIN), np.minimum),
@@ -101,9 +101,9 @@ class Builder(InterpreterBuilder):
         self, operation: Any, ptr: TensorHandle, value: TensorHandle, mask: TensorHandle, *order: Any
     ) -> TensorHandle:
         """What was there before is not asked for."""
-        if operation not in _MEETING:
+        if operation not in _COMBINING:
             raise NotImplementedError(f"the interpreter does not know the atomic operation {operation}")
-        self.memory.accumulate(ptr.data, value.data, mask.data, _MEETING[operation])
+        self.memory.accumulate(ptr.data, value.data, mask.data, _COMBINING[operation])
         return value
 
     def create_atomic_cas(self, *args: Any) -> TensorHandle:

@@ -16,17 +16,18 @@ from jaxpr2triton.launch.interpret.memory import make_memory
 def run_interpreted(kernel: Kernel, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The outputs of `kernel` for these inputs.
 
-    Outputs start poisoned: NaN, or bytes of 0xA5. The inputs are never changed. Wild accesses, races between programs
-    and forgotten elements are `CompilerBug`s that name the kernel and its line.
+    Outputs start poisoned: NaN, or bytes of 0xA5. The inputs are never changed. Wild accesses, races between programs,
+    forgotten elements, and meetings that some program never comes to, are `CompilerBug`s that name the kernel and its
+    line.
     """
     inputs = [_checked(kernel, buffer, array) for buffer, array in zip(kernel.inputs, arrays, strict=True)]
     outputs = poisoned_outputs(kernel)
     kept = [poisoned(buffer) for buffer in kernel.kept]
     writable = list(zip((*kernel.outputs, *kernel.kept), (*outputs, *kept)))
-    memory = make_memory(kernel.name, list(zip(kernel.inputs, inputs)), writable)
+    memory = make_memory(kernel.name, list(zip(kernel.inputs, inputs)), writable, kernel.grid)
     elements = tuple(element_name(buffer.dtype) for buffer in kernel.buffers)
     with TRITON_LOCK:
-        triton_side("interpret.interpreter").run(kernel.name, kernel.source, elements, kernel.grid, memory)
+        triton_side("interpret.interpreter").run(kernel.name, kernel.source, elements, memory)
     memory.check_all_written(kernel.outputs)
     return outputs
 

@@ -24,9 +24,10 @@ from triton.runtime.jit import JITCallable, JITFunction
 
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.launch.interpret.builder import stored_dtype
+from jaxpr2triton.launch.interpret.meetings import meet, run_programs
 from jaxpr2triton.launch.interpret.memory import Memory
 from jaxpr2triton.launch.interpret.reduce import associative_scan, reduce, tensor_of
-from jaxpr2triton.launch.interpret.rewrite import executed
+from jaxpr2triton.launch.interpret.rewrite import MEETING, executed
 from jaxpr2triton.launch.interpret.semantic import SEMANTIC, block_type_init, tensor_init
 
 _ABSENT = object()
@@ -94,7 +95,10 @@ def _map_elementwise(function: Callable[..., Any], *tiles: Any, pack: int = 1) -
     return (tensor_of(picked, results[0].dtype.scalar),)
 
 
-_HELPERS = {"j2t_and": _and, "j2t_or": _or, "j2t_not": _not, "j2t_tensor": _tensor, "range": _loop_range}
+_HELPERS = {
+    **{"j2t_and": _and, "j2t_or": _or, "j2t_not": _not, "j2t_tensor": _tensor, "range": _loop_range},
+    MEETING: meet,
+}
 
 
 # the plan
@@ -203,20 +207,17 @@ def _pointer(base: int, element: str) -> tl.tensor:
     return tl.tensor(stock.TensorHandle(np.array([base], np.uint64), dtype), dtype)
 
 
-def run(name: str, source: str, elements: tuple[str, ...], grid: tuple[int, int, int], memory: Memory) -> None:
-    """Run each program of `grid` on `memory`, whose buffers hold `elements` (Triton's names). The caller locks."""
+def run(name: str, source: str, elements: tuple[str, ...], memory: Memory) -> None:
+    """Run each program on `memory`, whose buffers hold `elements` (Triton's names). The caller locks."""
     filename = f"<triton kernel {name}>"
     builder = SEMANTIC.builder
     with _interpreting(), np.errstate(all="ignore"):
         function = _load(source, filename)[name]
         pointers = [_pointer(region.base, element) for region, element in zip(memory.regions, elements)]
         builder.memory = memory
-        builder.set_grid_dim(*grid)
-        programs = ((x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0]))
+        builder.set_grid_dim(*memory.grid)
         try:
-            for number, program in enumerate(programs):
-                memory.enter(program, number)
-                function(*pointers)
+            run_programs(function, pointers, memory)
         except Exception as problem:
             raise _located(problem, name, source, filename, memory.program) from problem
         finally:

@@ -21,6 +21,7 @@ from jaxpr2triton.launch.interpret import interpreter
 from jaxpr2triton.launch.interpret.interpret import run_interpreted
 from jaxpr2triton.launch.interpret.memory import Memory
 from tests.launch.handmade import SOFTMAX, add_kernel, make_kernel
+from tests.launch.meeting import numbers_for, shift, with_line
 
 LANGUAGE = (tl, tl.core, tl.math, tl.tensor, tl.dtype, tl.block_type, libdevice, cuda_libdevice)
 PLACES = (*LANGUAGE, JITFunction, stock, stock.InterpreterBuilder)
@@ -78,6 +79,13 @@ def test_compiling_after_interpreting(no_cache: None) -> None:
 def test_after_an_error() -> None:
     with pytest.raises(CompilerBug):
         run_interpreted(make_kernel("bad", "tl.store(out_ptr, nowhere)", [], [("out", (), "int32")]), [])
+
+
+@pytest.mark.parametrize("met", ["_all_meet(met_ptr, 3)", "nowhere", ""])
+def test_after_an_error_of_programs_that_meet(met: str) -> None:
+    kernel = with_line(shift(4), "_all_meet(met_ptr, 4)", met)
+    with pytest.raises(CompilerBug):
+        run_interpreted(kernel, [numbers_for(kernel)])
 
 
 def interrupt(*args: Any) -> None:
