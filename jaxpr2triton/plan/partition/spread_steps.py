@@ -1,8 +1,8 @@
 """A step of a loop that is spread, written again: what each program makes of its part, and what all show each other.
 
-A value is `own` where a program has it along its part only. What is elementwise along that is made of own values; a sum,
-or a product, along it is one of each part first. Where an own value is wanted elsewhere, it is shown. All else can be
-read anywhere, and each program makes what it needs of it.
+A value is `own` where a program has it along its part only. What is elementwise along that is made of own values; a
+sum, or a product, along it is one of each part first. Where an own value is wanted elsewhere, it is shown. All else can
+be read anywhere, and each program makes what it needs of it.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Step:
         if made.own or not _is_dear(made):
             return self._everywhere(var)
         place = self._dim(eqn.outvars[0]) if place is None else place
-        if (number, made.dim, place) in ((each.operand, each.dim, each.place) for each in _kept(eqn) if each.exact):
+        if any((e.operand, e.dim, e.place) == (number, made.dim, place) for e in _kept(eqn) if e.exact):
             return made
         self.env[var] = replace(made, own=True)
         return self._everywhere(var)
