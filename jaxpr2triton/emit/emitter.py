@@ -396,6 +396,8 @@ class Emitter(Moves):
 
     def _stem(self, loop: Recurrence, leaf: Node, value: Node) -> str:
         """What a carried value is called whose start has no name: a cotangent, a running total, or a state."""
+        if any(leaf in shown.needs for shown in self.together):
+            return "turn"
         renamed = [user for user in self.users[leaf] if isinstance(user, Take | Lookup)]
         users = [user for node in (leaf, *renamed) for user in self.users[node] if isinstance(user, Compute)]
         for user in users:

@@ -19,7 +19,20 @@ from jaxpr2triton.graph.builder import Builder
 from jaxpr2triton.graph.chooser import Number
 from jaxpr2triton.graph.demands import Demands
 from jaxpr2triton.graph.keep import read_of
-from jaxpr2triton.graph.nodes import Demand, Exchange, Graph, Kept, Node, axes_in, axes_of, operands_of
+from jaxpr2triton.graph.nodes import (
+    Demand,
+    Exchange,
+    Graph,
+    Kept,
+    Node,
+    Place,
+    Store,
+    axes_in,
+    axes_of,
+    changed,
+    operands_of,
+    with_operands,
+)
 from jaxpr2triton.graph.reads import Shown, every_place
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.jaxprs import Eqn
@@ -74,3 +87,28 @@ def shown_at_once(graph: Graph) -> dict[Exchange, tuple[Exchange, ...]]:
     for exchange in graph.of_kind(Exchange):
         groups.setdefault((exchange.axes, rounds[exchange]), []).append(exchange)
     return {each: tuple(group) for group in groups.values() for each in group}
+
+
+def without_unread(graph: Graph) -> Graph:
+    """The graph without what is shown and nobody reads: of the rows of a stencil all but those at the edges of a part."""
+    reads: dict[tuple[int, ...], list[Place]] = {}
+    for kept in graph.of_kind(Kept):
+        reads.setdefault(kept.keep.slot, []).append(kept.place)
+    standing: dict[Node, Node] = {}
+    for node in graph.nodes:
+        now = with_operands(node, standing)
+        if isinstance(now, Exchange):
+            pairs = zip(now.places, now.operands)
+            read = [(at, value) for at, value in pairs if any(_may_be(at, place) for place in reads.get(now.slot, ()))]
+            if 0 < len(read) < len(now.places):
+                now = changed(now, places=tuple(at for at, _ in read), operands=tuple(value for _, value in read))
+        standing[node] = now
+    stores = tuple(Store(s.output, s.place, standing[s.value]) for s in graph.stores)
+    computed = {key: standing[node] for key, node in graph.computed.items()}
+    return Graph(tuple(standing[node] for node in graph.nodes), stores, computed)
+
+
+def _may_be(written: Place, read: Place) -> bool:
+    """Whether what is written at one place may be read at another one."""
+    bounds = (zip(one.bounds, other.bounds) for one, other in zip(written, read))
+    return all(max(lows) <= min(highs) for lows, highs in bounds)

@@ -49,6 +49,7 @@ class _Made:
     own: bool = False  # whether a program has only its part along that
     weight: float = 0  # instructions for an element, of what is made anew wherever it is read
     varies: bool = False  # from step to step
+    part: Value = None  # what a program has of it, where that is carried
 
 
 class Step:
@@ -102,7 +103,7 @@ class Step:
         self.env = {var: _Made(value, self._dim(var)) for var, value in fixed.items()}
         self.env |= {inside: _Made(x, self._dim(inside), varies=True) for (_, inside), x in zip(scan.xs, xs)}
         for (_, before, _, _), dim, part in zip(scan.carries, self.carried_dims, parts):
-            self.env[before] = _Made(self.together(dim, part, 0), dim, dim is not None, varies=True)
+            self.env[before] = _Made(self.together(dim, part, 0), dim, dim is not None, varies=True, part=part)
         for eqn in scan.body.eqns:
             self.env.update(zip(eqn.outvars, self._of(eqn), strict=True))
         afters = [
@@ -130,7 +131,7 @@ class Step:
         if var not in self.shown:
             dim = made.dim
             assert dim is not None  # it is a program's own along it
-            value = self._show(self.apart(dim, made.value), dim)
+            value = self._show(self.apart(dim, made.value) if made.part is None else made.part, dim)
             self.shown[var] = replace(made, value=self.together(dim, value, 0), own=False, weight=0)
         return self.shown[var]
 
