@@ -35,7 +35,8 @@ class Buffers:
 def ranks(own: Iterable[str], buffers: Buffers) -> dict[str, int]:
     """How telling names are."""
     inputs = (buffer.name for buffer in buffers.inputs)
-    return dict.fromkeys(("state", "cotangent", "going", "total"), 1) | dict.fromkeys(inputs, 2) | dict.fromkeys([*own, "turn"], 3)
+    own = [*own, "turn"]
+    return dict.fromkeys(("state", "cotangent", "going", "total"), 1) | dict.fromkeys(inputs, 2) | dict.fromkeys(own, 3)
 
 
 def users(graph: Graph) -> dict[Node, list[Any]]:

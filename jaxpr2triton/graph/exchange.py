@@ -90,7 +90,7 @@ def shown_at_once(graph: Graph) -> dict[Exchange, tuple[Exchange, ...]]:
 
 
 def without_unread(graph: Graph) -> Graph:
-    """The graph without what is shown and nobody reads: of the rows of a stencil all but those at the edges of a part."""
+    """The graph without what is shown and nobody reads: of the rows of a stencil those within a part."""
     reads: dict[tuple[int, ...], list[Place]] = {}
     for kept in graph.of_kind(Kept):
         reads.setdefault(kept.keep.slot, []).append(kept.place)

@@ -45,7 +45,8 @@ def left_by(plan: Plan) -> Leave | None:
         return None
     policy, eqns = plan.policy, plan.jaxpr.jaxpr.eqns
     kernel, other = time_of_kernel(plan), time_of_xla(plan.jaxpr, policy)
-    if kernel <= policy.loops.longer * other.microseconds:
+    most = policy.loops.spread_pays if plan.spreads else policy.loops.longer
+    if kernel <= most * other.microseconds:
         return None
     loops = [eqn for eqn in eqns if eqn.primitive.name in LOOPS]
     programs = "one program" if plan.programs == 1 else f"{plan.programs:,} programs"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from jaxpr2triton.graph.nodes import Exchange
 from jaxpr2triton.ir.jaxprs import Eqn
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.scans import LOOPS
@@ -38,7 +37,7 @@ def refused_for_code(plan: Plan) -> Refuse | None:
 def refused_for_programs(plan: Plan) -> Refuse | None:
     """The loops of a kernel whose programs would wait for others that do not run before they end."""
     most = plan.policy.target.processors
-    if plan.programs <= most or not any(True for _ in plan.graph.of_kind(Exchange)):
+    if plan.programs <= most or not plan.spreads:
         return None
     why = f"{plan.programs:,} programs would have to run at once, and there are {most} processors"
     return refuse_loops(plan.jaxpr.jaxpr.eqns, why)

@@ -6,12 +6,23 @@ from collections.abc import Iterable, Mapping
 
 from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.order import Order
-from jaxpr2triton.graph.space import Space
+from jaxpr2triton.graph.space import Space, shared_axes, size_of
 from jaxpr2triton.graph.variables import as_variables
 from jaxpr2triton.ir.jaxprs import Jaxpr, Var
 from jaxpr2triton.plan.decisions import FIRM, WISHES, Decisions, KeepMore, Refuse, Wish
+from jaxpr2triton.plan.partition import cut_reasons
 from jaxpr2triton.plan.partition.alike import alike
-from jaxpr2triton.plan.partition.criteria import acceptable, computations, culprits_of, fits, kept_at_a_cost, loads_of
+from jaxpr2triton.plan.partition.criteria import (
+    acceptable,
+    computations,
+    culprits_of,
+    fits,
+    held_by_loops,
+    kept_at_a_cost,
+    loads_of,
+    may_be_weighed,
+    most_read,
+)
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.excess import cut_excess
 from jaxpr2triton.plan.partition.first_cuts import NOTHING, first_cuts
@@ -80,6 +91,8 @@ def _cut_until_acceptable(cuts: Cuts) -> Wish | None:
                 cuts.note(each, joint)
             pending.drop(batch)
             continue
+        if batch and any(map(is_spread, cuts.below(batch))):
+            return _not_spread(cuts, batch)
         again = _crowding(cuts, root)
         if again == []:
             again = cut_excess(cuts, root)
@@ -164,10 +177,23 @@ def _noted_at_once(cuts: Cuts, batch: list[Var]) -> Space | None:
         return None
     if any(True for _ in Order(space.graph, space.steps).conflicts()):
         return None
-    if summed_over_lanes(cuts, space) or kept_at_a_cost(cuts, space) or not fits(cuts, space):
+    is_held = may_be_weighed(cuts, space) if shared_axes(space.graph) else fits(cuts, space)
+    if summed_over_lanes(cuts, space) or kept_at_a_cost(cuts, space) or not is_held:
         return None
     steps = computations(space)
     return space if steps <= cuts.policy.cuts.steps_of_loops or as_variables(space, cuts.policy) else None
+
+
+def _not_spread(cuts: Cuts, batch: list[Var]) -> Refuse:
+    """Why programs do not share out what a loop carries, after all."""
+    space = _space_alone(cuts, batch, True)
+    if isinstance(space, Refuse):
+        return space
+    why = "programs cannot share out what the loop carries"
+    if isinstance(space, Space) and (programs := size_of(shared_axes(space.graph))) > 1:
+        carried, read = held_by_loops(cuts, space)
+        why = cut_reasons.part_not_held(programs, carried, read, cuts.policy.carried, most_read(cuts.policy, space))
+    return refuse_loops(cuts.below(batch), why)
 
 
 def _over_already(cuts: Cuts, space: Space) -> list[Var] | Wish:

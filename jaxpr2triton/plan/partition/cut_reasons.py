@@ -76,5 +76,13 @@ def not_held(carried: int, read: int, most_carried: int, most_read: int) -> str:
     return f"one program cannot hold the state of the loop: it {numbers}; it would have to be split"
 
 
+def part_not_held(programs: int, carried: int, read: int, most_carried: int, most_read: int) -> str:
+    """Of a loop that stays with XLA although programs could share out what it carries."""
+    numbers = f"{carried:,} numbers, and {most_carried:,} fit"
+    if carried <= most_carried:
+        numbers = f"{carried:,} numbers and read {read:,} in each step, and {most_read:,} fit"
+    return f"programs cannot hold their parts of the loop's state: each of {programs} would carry {numbers}"
+
+
 def words(eqn: Eqn) -> tuple[str, str]:
     return WORDS.get(eqn.primitive.name, ("a reduction", "reductions"))
