@@ -29,7 +29,7 @@ def poison(dtype: np.dtype) -> np.generic:
 
 def poisoned(buffer: Buffer) -> np.ndarray:
     """What a kernel finds where it has written nothing yet."""
-    if buffer.is_flag:
+    if buffer.begins_as_zero:
         return np.zeros(buffer.shape, buffer.dtype)
     if buffer.dtype.kind in "biu":
         return np.full(buffer.shape, poison(buffer.dtype))

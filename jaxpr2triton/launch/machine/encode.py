@@ -18,12 +18,14 @@ from jaxpr2triton.launch.machine.layout import (
     Changes,
     Mixes,
     Number,
+    Order,
     Reduces,
     Space,
 )
 from jaxpr2triton.launch.machine.operations import operation
 from jaxpr2triton.launch.machine.order import flow_of
 from jaxpr2triton.launch.machine.ptx import (
+    ASSERTION,
     STRUCTURE,
     WIDTHS,
     Address,
@@ -221,7 +223,7 @@ class _Encoder:
         made.action = Action.LOAD if loads else Action.STORE
         made.space, made.width = _space(of), WIDTHS[kind]
         made.parts = next((int(word[1:]) for word in of.modifiers if word in ("v2", "v4", "v8")), 1)
-        made.flags = int("nc" in of.modifiers)
+        made.flags, made.order = int("nc" in of.modifiers), _order(of)
         made.number = Number.SIGNED if kind.startswith("s") and loads else Number.BITS
         value, place = of.operands if loads else reversed(of.operands)
         values = _names(value)
@@ -259,6 +261,7 @@ class _Encoder:
             raise NotUnderstood("this atomic")
         kind = of.modifiers[-1]
         made.action, made.space, made.width, made.row = Action.ATOMIC, _space(of), WIDTHS[kind], WIDTHS[kind]
+        made.order = Order.STRONG | _order(of)
         made.reduces, made.number = _ATOMIC[words[0]], _NUMBERS.get(kind, Number.BITS)
         returned, place, *values = of.operands if of.name == "atom" else ("", *of.operands)
         at = self.address(place, made)
@@ -321,6 +324,10 @@ class _Encoder:
             made.action = Action.BARRIER
         else:
             raise NotUnderstood("a barrier but that of all threads")
+
+    def assertion(self, of: Instruction, made: layout.Instruction) -> None:
+        made.action = Action.ASSERTION
+        self.put(made, [], [self.slot(str(of.operands[0]), "b64")])
 
     def shuffle(self, of: Instruction, made: layout.Instruction) -> None:
         made.action, made.row, made.flags = Action.SHUFFLE, 4, ("up", "down", "bfly", "idx").index(of.modifiers[1])
@@ -461,6 +468,13 @@ def _space(of: Instruction) -> Space:
     )
 
 
+def _order(of: Instruction) -> Order:
+    """What stays within a program, or a cluster of them, orders nothing between programs."""
+    if _space(of) not in (Space.GLOBAL, Space.GENERIC) or {"cta", "cluster"} & set(of.modifiers):
+        return Order(0)
+    return next((_ORDERS[word] for word in of.modifiers if word in _ORDERS), Order(0))
+
+
 def _nothing(encoder: _Encoder, of: Instruction, made: layout.Instruction) -> None:
     made.action = Action.NOTHING
 
@@ -501,6 +515,12 @@ _ATOMIC = {
     },
     **{"exch": Reduces.EXCHANGE, "cas": Reduces.COMPARE, "inc": Reduces.INCREMENT, "dec": Reduces.DECREMENT},
 }
+_ORDERS = {
+    "relaxed": Order.STRONG,
+    "acquire": Order.STRONG | Order.ACQUIRE,
+    "release": Order.STRONG | Order.RELEASE,
+    "acq_rel": Order.STRONG | Order.ACQUIRE | Order.RELEASE,
+}
 _ENCODE: dict[str, Callable[[_Encoder, Instruction, layout.Instruction], None]] = {
     **dict.fromkeys(("ld", "st", "ldu"), _Encoder.memory),
     **dict.fromkeys(("atom", "red"), _Encoder.atomic),
@@ -510,6 +530,7 @@ _ENCODE: dict[str, Callable[[_Encoder, Instruction, layout.Instruction], None]] 
     **dict.fromkeys(("membar", "griddepcontrol", "prefetch", "nanosleep", "discard", "applypriority"), _nothing),
     "cvta": _Encoder.generic,
     "trap": _ends(Action.TRAP),
+    ASSERTION: _Encoder.assertion,
     "bra": _Encoder.branch,
     "cp": _Encoder.copy,
     "shfl": _Encoder.shuffle,

@@ -1,4 +1,4 @@
-// A program that runs: its warps, what they wait for, and what was found.
+// A program that runs: its warps, what they wait for, and what was found. And the grid, where programs run at once.
 
 typedef struct { s32 pc; u32 mask; int waits; } Group;  // lanes of a warp that go together
 
@@ -35,13 +35,29 @@ typedef struct {
   u64 multiplied; s32 last_product;  // tells which products there were; the instruction of the last one
 } Warp;
 
+typedef struct { u32 epoch, warp_epoch, stamp; u8 warp, lane; } Position;  // of a thread, in what its program does
+
+typedef struct { u64 address, value; u32 stamp; s32 pc; int warp, lane; } Look;  // at memory that others change
+
+typedef struct {
+  int programs;
+  Position* clocks; u32 clock_count;  // for each place where something was released: a position in every program
+  Reader* readers; u32 reader_count, reader_room, free_reader;  // from 1 on
+} Grid;
+
 typedef struct {
   Machine* machine;
   Warp* warps; int warp_count;
   Warp* warp; int number;  // the one that runs
   s32 program;
   u32 epoch, stamp;
+  u8 order;  // of the access that has this stamp
   u8* shared; Cell* shared_cells; Reading* readings;
+  Grid* grid;  // null where programs run one after the other
+  Position *known, *acquired;  // in each program: what is before all threads here; what threads acquire until a barrier
+  int acquirer; u32 acquired_lanes, acquired_epoch, acquired_stamp, acquired_clock;  // who has all of that
+  int spins, advances;  // in this turn
+  Look look;  // the last one
 } Run;
 
 #define UNDEFINED(faults) ((u32)(faults))
@@ -52,8 +68,8 @@ typedef struct {
 
 enum { IN_SHARED = -1, IN_LOCAL = -2, NOWHERE = -3 };
 
-static void report(Run* run, int kind, int pc, int other_pc, int buffer, s64 offset, int lane, int other_warp,
-                   int other_lane) {
+static void report_both(Run* run, int kind, int pc, int other_pc, int buffer, s64 offset, int lane,
+                        int other_program, int other_warp, int other_lane) {
   Machine* m = run->machine;
   int alike = 0;
   for (int i = 0; i < m->finding_count; i++) {
@@ -63,13 +79,18 @@ static void report(Run* run, int kind, int pc, int other_pc, int buffer, s64 off
   }
   if (m->finding_count < m->most_findings && alike < m->most_findings / 4)  // no kind leaves no room for the others
     m->findings[m->finding_count++] = (Finding){
-      1, offset, kind, pc, other_pc, buffer, run->program, run->number, lane, other_warp, other_lane};
+      1, offset, kind, pc, other_pc, buffer, run->program, run->number, lane, other_program, other_warp, other_lane};
+}
+static void report(Run* run, int kind, int pc, int other_pc, int buffer, s64 offset, int lane, int other_warp,
+                   int other_lane) {
+  report_both(run, kind, pc, other_pc, buffer, offset, lane, -1, other_warp, other_lane);
 }
 static void report_lane(Run* run, int kind, int pc, u32 lanes) {
   report(run, kind, pc, -1, NOWHERE, 0, __builtin_ctz(lanes), -1, -1);
 }
 static void report_clash(Run* run, int kind, int pc, const Access* other, int buffer, s64 offset, int lane) {
-  report(run, kind, pc, other->pc, buffer, offset, lane, other->warp, other->lane);
+  int other_program = other->program == run->program ? -1 : other->program;
+  report_both(run, kind, pc, other->pc, buffer, offset, lane, other_program, other->warp, other->lane);
 }
 
 static inline u64 faults_of(const Warp* w, s32 slot) { return w->faults[slot / REGISTER_BYTES]; }
