@@ -375,6 +375,11 @@ static void run_one_after_the_other(Run* run, u64* seed) {
   }
 }
 
+// Whether none of them does anything but wait, and has had its turns.
+static int is_deadlock(Run** running, int count) {
+  for (int k = 0; k < count; k++) if (running[k]->waits < running[k]->machine->patience) return 0;
+  return count > 0;
+}
 static void report_deadlock(Run** running, int count) {
   for (int k = 0; k < count; k++) {
     const Look* look = &running[k]->look;
@@ -390,7 +395,6 @@ static void run_at_once(Run* runs, u64* seed) {
   Run** running = malloc(m->resident * sizeof(Run*));
   int count = 0;
   s32 next = m->first;
-  u64 idle = 0;  // turns, one after the other, in which a program found nothing new and wrote nothing
   for (; count < m->resident && next < m->end; next += m->step) {
     running[count] = &runs[count];
     start_program(running[count++], next);
@@ -402,14 +406,15 @@ static void run_at_once(Run* runs, u64* seed) {
     }
     for (int k = count - 1; k >= 0 && !m->stopped; k--) {
       int goes_on = take_turn(running[k], m->executed + 1 + random_number(seed) % m->turn, seed);
-      idle = goes_on && running[k]->spins && !running[k]->advances ? idle + 1 : 0;
+      running[k]->waits += running[k]->spins;
+      if (!goes_on || running[k]->advances) for (int n = 0; n < count; n++) running[n]->waits = 0;
       if (!goes_on) {
         end_program(running[k]);
         if (next < m->end && m->executed < m->budget) { start_program(running[k], next); next += m->step; }
         else running[k] = running[--count];
       }
     }
-    if (idle >= (u64)m->patience * count && count) report_deadlock(running, count);
+    if (!m->stopped && is_deadlock(running, count)) report_deadlock(running, count);
   }
   free(running);
 }

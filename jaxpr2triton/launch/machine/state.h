@@ -57,6 +57,7 @@ typedef struct {
   Position *known, *acquired;  // in each program: what is before all threads here; what threads acquire until a barrier
   int acquirer; u32 acquired_lanes, acquired_epoch, acquired_stamp, acquired_clock;  // who has all of that
   int spins, advances;  // in this turn
+  int waits;  // turns that ended so since any program did something
   Look look;  // the last one
 } Run;
 
