@@ -162,7 +162,7 @@ static int all_here(Run* run, int pc, u32 active) {
 static void whole_warp(Run* run, const Instruction* i, int pc, u32 mask) {
   switch (i->action) {
     case ACTION_BARRIER: run->warp->state = AT_BARRIER; run->warp->epoch++; break;
-    case ACTION_WARP_BARRIER: run->warp->epoch++; if (run->warp_count == 1) know_acquired(run); break;
+    case ACTION_WARP_BARRIER: run->warp->epoch++; hand_on_in_warp(run); break;
     case ACTION_SHUFFLE: shuffle(run, i, pc, mask); break;
     case ACTION_MMA: product(run, i); break;
     case ACTION_PRODUCT: warpgroup_product(run, i, pc); break;
@@ -222,7 +222,7 @@ static void run_warp(Run* run, u64 share) {
       case ACTION_BRANCH:
         branch(run, i, pc, active, mask);
         if (w->group_count > 1) { meet(w); w->now = next_group(m, w); }
-        if ((m->executed >= share || run->spins) && i->target <= pc) return;
+        if ((m->executed >= share || run->looks) && i->target <= pc) return;
         continue;
       case ACTION_ASSERTION: if (mask) fail(run, i, pc, mask); break;
       case ACTION_TRAP: if (mask) report_lane(run, KIND_TRAPPED, pc, mask);  // and the lanes end
@@ -261,7 +261,7 @@ static void make_warp(const Machine* m, Warp* w) {
 static void free_warp(Warp* w) {
   free(w->registers); free(w->faults); free(w->distance);
   free(w->local); free(w->decisions); free(w->copies);
-  free(w->uses); free(w->product_ends);
+  free(w->uses); free(w->product_ends); free(w->acquired);
 }
 
 static void fill_special(const Machine* m, Warp* w, int number, s32 program) {
@@ -315,7 +315,7 @@ static void compare_decisions(Run* run) {
 
 static void release_barrier(Run* run) {
   run->epoch++;
-  know_acquired(run);
+  hand_on(run);
   for (int n = 0; n < run->warp_count; n++) {
     Warp* w = &run->warps[n];
     run->number = n;
@@ -334,18 +334,18 @@ static void start_program(Run* run, s32 program) {
   for (int k = 0; m->check && k < cells; k++) run->shared_cells[k] = nobody;
   memset(run->readings, 0, cells * sizeof(Reading));
   for (int n = 0; n < run->warp_count; n++) start_warp(m, &run->warps[n], n, program);
-  run->acquirer = NOBODY;
-  run->look.address = 0;
   if (!run->grid) return;
+  run->look.address = run->waits = 0;
   memset(run->known, 0, run->grid->programs * sizeof(Position));
-  memset(run->acquired, 0, run->grid->programs * sizeof(Position));
+  for (int n = 0; n < run->warp_count; n++) forget_acquired(run, &run->warps[n]);
 }
 
-// Runs a program until it ends, or waits for another one, or has executed instructions up to `end`; whether it goes on.
+// Runs a program until it ends, or looks for what others do, or has executed instructions up to `end`; whether it goes
+// on.
 static int take_turn(Run* run, u64 end, u64* seed) {
   Machine* m = run->machine;
-  run->spins = run->advances = 0;
-  while (!run->spins && m->executed < end && !m->stopped) {
+  run->looks = run->advances = 0;
+  while (!run->looks && m->executed < end && !m->stopped) {
     int ready = 0, waiting = 0, list[32];
     for (int n = 0; n < run->warp_count; n++) {
       if (run->warps[n].state == READY) list[ready++] = n;
@@ -389,7 +389,8 @@ static void report_deadlock(Run** running, int count) {
   running[0]->machine->stopped = 1;
 }
 
-// In each round every program that runs has a turn, in random order. Where one ends, the next one begins.
+// In each round every program that runs has a turn, in random order. Where one ends, the next one begins. Some turns are
+// short, so that others look at what it has released so far.
 static void run_at_once(Run* runs, u64* seed) {
   Machine* m = runs->machine;
   Run** running = malloc(m->resident * sizeof(Run*));
@@ -405,8 +406,8 @@ static void run_at_once(Run* runs, u64* seed) {
       Run* aside = running[k]; running[k] = running[other]; running[other] = aside;
     }
     for (int k = count - 1; k >= 0 && !m->stopped; k--) {
-      int goes_on = take_turn(running[k], m->executed + 1 + random_number(seed) % m->turn, seed);
-      running[k]->waits += running[k]->spins;
+      int goes_on = take_turn(running[k], m->executed + 1 + (m->turn >> random_number(seed) % 8), seed);
+      running[k]->waits += running[k]->looks;
       if (!goes_on || running[k]->advances) for (int n = 0; n < count; n++) running[n]->waits = 0;
       if (!goes_on) {
         end_program(running[k]);
@@ -429,12 +430,12 @@ static void make_run(Run* run, Machine* m, Grid* grid) {
   for (int n = 0; n < run->warp_count; n++) make_warp(m, &run->warps[n]);
   if (!grid) return;
   run->known = calloc(grid->programs, sizeof(Position));
-  run->acquired = calloc(grid->programs, sizeof(Position));
+  for (int n = 0; n < run->warp_count; n++) run->warps[n].acquired = calloc(grid->programs, sizeof(Position));
 }
 static void free_run(Run* run) {
   for (int n = 0; n < run->warp_count; n++) free_warp(&run->warps[n]);
   free(run->warps); free(run->shared); free(run->shared_cells); free(run->readings);
-  free(run->known); free(run->acquired);
+  free(run->known);
 }
 
 int run_machine(Machine* m) {

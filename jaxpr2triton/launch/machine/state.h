@@ -12,6 +12,8 @@ typedef struct { u32 taken, passed; } Decisions;  // of one warp at one branch
 // it was written.
 typedef struct { s32 pc; u32 sum, copy, factor, written; } Use;
 
+typedef struct { u32 epoch, warp_epoch, stamp; u8 warp, lane; } Position;  // of a thread, in what its program does
+
 typedef struct { s32 pc; u32 number, epoch, warps; } Reading;  // of a granule of shared memory by products
 
 typedef struct {
@@ -32,10 +34,10 @@ typedef struct {
   u32 fences, fences_before;  // wgmma.fence, from 1 on: now, and at the last product
   Use* uses;        // for each register
   u32 proxy_fence, proxy_fence_before, proxy_epoch;  // fence.proxy.async: its stamp, that at the last barrier
+  Position* acquired;  // in each program: what its lanes have acquired since the last barrier
+  int acquires; u32 acquired_lanes, acquired_stamp, acquired_clock;  // whether they have; which lanes have all of it
   u64 multiplied; s32 last_product;  // tells which products there were; the instruction of the last one
 } Warp;
-
-typedef struct { u32 epoch, warp_epoch, stamp; u8 warp, lane; } Position;  // of a thread, in what its program does
 
 typedef struct { u64 address, value; u32 stamp; s32 pc; int warp, lane; } Look;  // at memory that others change
 
@@ -54,11 +56,10 @@ typedef struct {
   u8 order;  // of the access that has this stamp
   u8* shared; Cell* shared_cells; Reading* readings;
   Grid* grid;  // null where programs run one after the other
-  Position *known, *acquired;  // in each program: what is before all threads here; what threads acquire until a barrier
-  int acquirer; u32 acquired_lanes, acquired_epoch, acquired_stamp, acquired_clock;  // who has all of that
-  int spins, advances;  // in this turn
-  int waits;  // turns that ended so since any program did something
-  Look look;  // the last one
+  Position* known;  // in each program: what is before all threads of this one
+  Look look;        // the last one
+  int looks, advances;  // in this turn: whether it looks for what others do; whether it finds something new, or writes
+  int waits;        // turns in which it only waits, since any program did something else
 } Run;
 
 #define UNDEFINED(faults) ((u32)(faults))
