@@ -44,7 +44,7 @@ def shifted(x_ptr, out_ptr, shown_ptr, met_ptr):
             result = np.float32(0.5) * (result + np.roll(result, -BLOCK // 2))
         return result
 
-    return Meeting(_kernel("shifted", text, (Buffer("x", x.shape, _F32),), size, size, programs, warps), (x,), expected)
+    return Meeting(_kernel("shifted", text, (Buffer("x", x.shape, _F32),), size, programs, warps), (x,), expected)
 
 
 def multiplied(programs: int, steps: int, warps: int = 2, rows: int = 4) -> Meeting:
@@ -75,13 +75,11 @@ def multiplied(matrix_ptr, x_ptr, out_ptr, shown_ptr, met_ptr):
         return result
 
     inputs = (Buffer("matrix", matrix.shape, _I32), Buffer("x", x.shape, _I32))
-    return Meeting(_kernel("multiplied", text, inputs, size, size, programs, warps), (matrix, x), expected)
+    return Meeting(_kernel("multiplied", text, inputs, size, programs, warps), (matrix, x), expected)
 
 
-def _kernel(
-    name: str, text: str, inputs: tuple[Buffer, ...], size: int, shown: int, programs: int, warps: int
-) -> Kernel:
+def _kernel(name: str, text: str, inputs: tuple[Buffer, ...], size: int, programs: int, warps: int) -> Kernel:
     dtype = inputs[0].dtype
-    kept = (Buffer("shown", (2, shown), dtype, is_exchanged=True), Buffer("met", (1,), _I32, is_met=True))
+    kept = (Buffer("shown", (2, size), dtype, is_exchanged=True), Buffer("met", (1,), _I32, is_met=True))
     source, outputs = _HEAD + texts_of(["_all_meet"]) + text, (Buffer("out", (size,), dtype),)
     return Kernel(name, source, inputs, outputs, (), (programs, 1, 1), warps, 1, 0, 0, 0, kept=kept)
