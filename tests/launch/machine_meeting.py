@@ -48,7 +48,7 @@ def shifted(x_ptr, out_ptr, shown_ptr, met_ptr):
 
 
 def multiplied(programs: int, steps: int, warps: int = 2, rows: int = 4) -> Meeting:
-    """A matrix times a vector, again and again: each program has some rows, and reads what all have. In whole numbers."""
+    """A matrix times a vector, again and again: each program has some rows, and reads what all have; whole numbers."""
     size = programs * rows
     lanes = 1 << (size - 1).bit_length()
     text = f"""@triton.jit

@@ -188,8 +188,8 @@ def test_programs_that_are_resident_are_cut_off_too() -> None:
 
 @pytest.mark.parametrize("resident", range(1, 9))
 def test_all_programs_run_however_many_are_resident(resident: int) -> None:
-    body = "mov.u32 %r1, %ctaid.x;\nmul.wide.u32 %q1, %r1, 128;\nadd.s64 %mine, %mine, %q1;\nst.global.b32 [%mine], %r1;"
-    seen = see(body, Launch(grid=(7, 1, 1), settings=Settings(resident=resident)))
+    place = "mov.u32 %r1, %ctaid.x;\nmul.wide.u32 %q1, %r1, 128;\nadd.s64 %mine, %mine, %q1;\n"
+    seen = see(place + "st.global.b32 [%mine], %r1;", Launch(grid=(7, 1, 1), settings=Settings(resident=resident)))
     assert seen.says == []
     assert seen.words.reshape(8, 32)[:7].tolist() == [[program] * 32 for program in range(7)]
 

@@ -1,4 +1,4 @@
-"""Kernels whose programs meet, on the machine: all of them at once, and whatever orders them is missed where it is not."""
+"""Kernels whose programs meet, on the machine: all of them at once; and what is found where nothing orders them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jaxpr2triton.launch.machine.kernels import (
     program_of,
     run_on_machine,
 )
-from jaxpr2triton.launch.machine.run import Settings
+from jaxpr2triton.launch.machine.run import EVERYTHING, Settings
 from tests.launch.machine_meeting import Meeting, multiplied, shifted
 
 MADE = (shifted, multiplied)
@@ -35,7 +35,7 @@ def seen(
     target: str = "sm_90",
     kernel: Kernel | None = None,
     changed: Callable[[str], str] = str,
-    settings: Settings = Settings(),
+    settings: Settings = EVERYTHING,
 ) -> Examined:
     """`kernel` may be another one than the meeting's, and its PTX may be changed."""
     kernel = kernel or meeting.kernel

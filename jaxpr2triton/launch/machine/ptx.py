@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from jaxpr2triton.errors import CompilerBug
@@ -48,6 +48,18 @@ class Array:
     size: int  # bytes; 0: as much as the launch gives
     align: int
     content: bytes = b""
+
+
+def laid_out(arrays: Mapping[str, Array]) -> tuple[dict[str, int], int]:
+    """Where each array begins, and where they end; those without a size share what comes after the others."""
+    places, end = {}, 0
+    for name, array in arrays.items():
+        if array.size:
+            end = -(-end // array.align) * array.align
+            places[name] = end
+            end += array.size
+    end = -(-end // 16) * 16
+    return places | {name: end for name, array in arrays.items() if not array.size}, end
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def test_a_step(made: Callable[..., Meeting], target: str, warps: int) -> None:
     """Every one of them, where the loop was unrolled."""
     ptx = str(compile_kernel(made(8, 9, warps).kernel, target_named(target)).code)
     said = events(ptx)
-    step = r"(store )+(barrier )+add (barrier )+to (barrier )*look (barrier )+back (back )*(to )?(barrier )+(load )+"
+    step = r"(store )+(barrier )+add (barrier )*to (barrier )*look (barrier )*back (back )*(to )?(barrier )+(load )+"
     meetings = len(re.findall(r"\badd\b", said))
     assert meetings > 0
     assert len(re.findall(step, said)) == meetings, said
