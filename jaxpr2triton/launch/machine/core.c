@@ -224,7 +224,7 @@ static void run_warp(Run* run, u64 share) {
         if (w->group_count > 1) { meet(w); w->now = next_group(m, w); }
         if ((m->executed >= share || run->looks) && i->target <= pc) return;
         continue;
-      case ACTION_ASSERTION: if (mask) fail(run, i, pc, mask); break;
+      case ACTION_ASSERTION: fail(run, i, pc, active); break;
       case ACTION_TRAP: if (mask) report_lane(run, KIND_TRAPPED, pc, mask);  // and the lanes end
       case ACTION_RETURN:
         if (!mask) break;
@@ -335,7 +335,6 @@ static void start_program(Run* run, s32 program) {
   memset(run->readings, 0, cells * sizeof(Reading));
   for (int n = 0; n < run->warp_count; n++) start_warp(m, &run->warps[n], n, program);
   if (!run->grid) return;
-  run->look.address = run->waits = 0;
   memset(run->known, 0, run->grid->programs * sizeof(Position));
   for (int n = 0; n < run->warp_count; n++) forget_acquired(run, &run->warps[n]);
 }
@@ -375,10 +374,10 @@ static void run_one_after_the_other(Run* run, u64* seed) {
   }
 }
 
-// Whether none of them does anything but wait, and has had its turns.
+// Whether none of them has done anything but wait, in all the turns that there is patience for.
 static int is_deadlock(Run** running, int count) {
   for (int k = 0; k < count; k++) if (running[k]->waits < running[k]->machine->patience) return 0;
-  return count > 0;
+  return 1;
 }
 static void report_deadlock(Run** running, int count) {
   for (int k = 0; k < count; k++) {
@@ -386,7 +385,6 @@ static void report_deadlock(Run** running, int count) {
     running[k]->number = look->warp;
     report(running[k], KIND_DEADLOCK, look->pc, -1, NOWHERE, 0, look->lane, -1, -1);
   }
-  running[0]->machine->stopped = 1;
 }
 
 // In each round every program that runs has a turn, in random order. Where one ends, the next one begins. Some turns are
@@ -415,7 +413,9 @@ static void run_at_once(Run* runs, u64* seed) {
         else running[k] = running[--count];
       }
     }
-    if (!m->stopped && is_deadlock(running, count)) report_deadlock(running, count);
+    if (m->stopped || !is_deadlock(running, count)) continue;
+    report_deadlock(running, count);
+    m->stopped = 1;
   }
   free(running);
 }
@@ -443,7 +443,7 @@ int run_machine(Machine* m) {
   fegetenv(&callers);
   fesetenv(FE_DFL_ENV);
   u64 seed = m->seed * 2654435761u + 88172645463325252ull;
-  Grid grid = {.programs = m->grid[0] * m->grid[1] * m->grid[2]};
+  Grid grid = {.programs = m->programs};
   int count = m->resident ? m->resident : 1;
   Run* runs = calloc(count, sizeof(Run));
   for (int k = 0; k < count; k++) make_run(&runs[k], m, m->resident ? &grid : 0);

@@ -248,6 +248,7 @@ class Machine(c.Structure):
         ("file", c.c_int32),  # bytes of all registers of a warp
         ("threads", c.c_int32 * 3),
         ("grid", c.c_int32 * 3),
+        ("programs", c.c_int32),  # of all of it
         ("first", c.c_int32),  # programs: from the first one up to the end, every so many
         ("end", c.c_int32),
         ("step", c.c_int32),

@@ -128,6 +128,7 @@ def run(
         file=encoded.file + LANES * 8,
         threads=threads,
         grid=grid,
+        programs=math.prod(grid),
         first=programs.start,
         end=min(programs.stop, math.prod(grid)),
         step=programs.step,
