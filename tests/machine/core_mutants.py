@@ -133,6 +133,7 @@ def checks() -> Iterator[Callable[[], object]]:
     yield test_findings.test_programs_that_are_resident_are_cut_off_too
     yield from (partial(test_findings.test_all_programs_run_however_many_are_resident, n) for n in (1, 4, 8))
     yield from (partial(test_meeting.test_values, made, 5, "sm_90") for made in test_meeting.MADE)
+    yield partial(test_meeting.test_a_device_with_less_room_than_programs, test_meeting.shifted, 4)
     yield partial(test_meeting.test_what_is_missing_in_the_source, test_meeting.shifted, "another half")
     yield test_findings.test_functions_have_registers_and_labels_of_their_own
     yield test_findings.test_without_checks_nothing_is_found

@@ -169,7 +169,7 @@ static void store(Run* run, const Instruction* i, int pc, u32 mask) {
       int undefined = UNDEFINED(faults_of(w, slot)) >> l & 1;
       write_place(run, &place, pc, k * i->width, w->registers + slot + l * i->row, i->width, undefined, l);
     }
-    if (place.buffer >= 0) run->advances = 1;
+    if (place.buffer > IN_SHARED) run->advances = 1;
     if (run->grid && i->order & ORDER_RELEASE && place.cells) release(run, cell_of(&place), l);
   }
 }
@@ -295,7 +295,8 @@ static void atomic(Run* run, const Instruction* i, int pc, u32 mask) {
     if (i->reduces == REDUCES_COMPARE) memcpy(&other, w->registers + i->slots[first + 2] + l * i->width, i->width);
     u64 now = combined(i->reduces, i->number, old, value, other, i->width);
     memcpy(place.bytes, &now, i->width);
-    if (place.buffer >= 0) { if (now == old) look(run, pc, addresses[l], old, l); else run->advances = 1; }
+    if (place.buffer > IN_SHARED && now == old) look(run, pc, addresses[l], old, l);
+    else run->advances = 1;
     if (run->grid && i->order & ORDER_ACQUIRE && place.cells) acquire(run, cell_of(&place), l);
     if (run->grid && i->order & ORDER_RELEASE && place.cells) release(run, cell_of(&place), l);
     if (first) memcpy(w->registers + i->slots[0] + l * i->width, &old, i->width);
