@@ -27,12 +27,12 @@ from pathlib import Path
 
 from jaxpr2triton.launch.machine import layout
 from jaxpr2triton.launch.machine import run as machine
-from tests.machine import test_findings, test_mma, test_values, test_warpgroups
+from tests.machine import test_findings, test_meeting, test_mma, test_values, test_warpgroups
 from tests.machine.finding_cases import CASES
 from tests.machine.value_cases import VALUES
 
 HERE = Path(machine.__file__).parent
-FILES = ("core.c", "state.h", "shadow.h", "memory.h", "lanes.h", "copies.h", "warpgroups.h")
+FILES = ("core.c", "state.h", "clocks.h", "shadow.h", "memory.h", "lanes.h", "copies.h", "warpgroups.h")
 SECONDS = 10  # of a processor, that the tests of one mutant may take
 RULES = (
     *((r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" == ", " != "), (r" != ", " == ")),
@@ -127,6 +127,14 @@ def checks() -> Iterator[Callable[[], object]]:
     yield test_findings.test_a_program_that_is_cut_off_is_not_looked_at_any_more
     yield test_findings.test_many_findings_of_one_kind_leave_room_for_others
     yield test_findings.test_many_findings_of_many_kinds
+    yield test_findings.test_an_assertion_in_words
+    yield test_findings.test_a_deadlock_in_words
+    yield test_findings.test_a_deadlock_is_known_after_as_many_rounds_as_wanted
+    yield test_findings.test_programs_that_are_resident_are_cut_off_too
+    yield from (partial(test_findings.test_all_programs_run_however_many_are_resident, n) for n in (1, 4, 8))
+    yield from (partial(test_meeting.test_values, made, 5, "sm_90") for made in test_meeting.MADE)
+    yield partial(test_meeting.test_a_device_with_less_room_than_programs, test_meeting.shifted, 4)
+    yield partial(test_meeting.test_what_is_missing_in_the_source, test_meeting.shifted, "another half")
     yield test_findings.test_functions_have_registers_and_labels_of_their_own
     yield test_findings.test_without_checks_nothing_is_found
     yield from (partial(test_mma.test_products, product) for product in test_mma.PRODUCTS)

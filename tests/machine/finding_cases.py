@@ -56,7 +56,8 @@ def _launch(words: str) -> Launch:
         shared=int(found.get("shared", 512)),
         x=_INPUTS[x] if x in _INPUTS else np.zeros(int(x.removeprefix("zeros")), np.uint8),
         control=tuple(map(int, found.get("control", "").split(","))) if "control" in found else (),
-        settings=Settings(budget=int(found.get("budget", 10**6))),
+        zeros="zeros" in found,
+        settings=Settings(budget=int(found.get("budget", 10**6)), resident=int(found.get("resident", 0))),
     )
 
 

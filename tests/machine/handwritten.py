@@ -64,7 +64,8 @@ class Launch:
     grid: tuple[int, int, int] = (1, 1, 1)
     shared: int = 512  # bytes
     x: np.ndarray = field(default_factory=lambda: WORDS)
-    out: int = 1024  # bytes; they begin undefined
+    out: int = 1024  # bytes
+    zeros: bool = False  # what they begin as; else they begin undefined
     control: tuple[int, ...] = ()  # lines that begin with `for`, `while`, or `if`
     granule: int = 4
     settings: Settings = Settings()
@@ -100,10 +101,10 @@ def _parsed(text: str, control: tuple[int, ...]) -> Program:
 
 def see(body: str | Program, launch: Launch = Launch()) -> Seen:
     program = body if isinstance(body, Program) else program_of(body, launch)
-    out = np.full(launch.out, 0xEE, np.uint8)
+    out = np.full(launch.out, 0 if launch.zeros else 0xEE, np.uint8)
     blocks = [
         Block("x", np.ascontiguousarray(launch.x), False),
-        Block("out", out, True, False, launch.granule),
+        Block("out", out, True, launch.zeros, launch.granule),
     ]
     ran = run(program, blocks, [At(0), At(1)], launch.grid, launch.threads, launch.shared, launch.settings)
     return Seen(out, ran)

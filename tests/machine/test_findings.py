@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -42,6 +43,8 @@ SAID = {
     Kind.MEMORY_NOT_FENCED: "product of shared memory that was stored to with no fence.proxy.async since",
     Kind.NEVER_COMMITTED: "end with products that no group was made of",
     Kind.WARPGROUP_DISAGREES: "product that is not the same in all lanes of four warps",
+    Kind.ASSERTION_FAILS: "assertion that fails",
+    Kind.DEADLOCK: "programs that wait for each other, and none goes on",
 }
 ORDERS = [Settings(seed=seed, quantum=quantum, budget=10**6) for seed in (2, 3, 5) for quantum in (0, 1)]
 
@@ -64,8 +67,8 @@ def _sorts(seen: Seen) -> set[tuple[Kind, frozenset[int]]]:
     return {(f.kind, frozenset((f.line, f.other_line))) for f in seen.ran.findings}
 
 
-# which value a race gives, and whether it is one that is defined, depends on the order
-UNORDERED = ("a copy that another warp reads",)
+# which value a race gives, and whether it is one that is defined, depends on the order; so does which store is the last
+UNORDERED = ("a copy that another warp reads", "two programs store to one place")
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.name not in UNORDERED], ids=lambda case: case.name)
@@ -73,7 +76,8 @@ def test_findings_do_not_depend_on_the_order_of_warps(case: Case) -> None:
     wrong, right = program_of(case.wrong, case.launch), program_of(case.right, case.launch)
     found, out = _sorts(see(wrong, case.launch)), see(right, case.launch).out
     for settings in ORDERS:
-        settings = dataclasses.replace(settings, budget=case.launch.settings.budget)
+        its = case.launch.settings
+        settings = dataclasses.replace(settings, budget=its.budget, resident=its.resident)
         launch = dataclasses.replace(case.launch, settings=settings)
         assert _sorts(see(wrong, launch)) == found
         mended = see(right, launch)
@@ -115,7 +119,7 @@ def test_without_checks_nothing_is_found() -> None:
 
 _ALWAYS = {
     *("OUT_OF_BOUNDS", "MISALIGNED", "INPUT_WRITTEN", "DIVERGENT_BARRIER", "BARRIER_NOT_REACHED", "NO_END", "TRAPPED"),
-    "ABSENT_LANE",
+    *("ABSENT_LANE", "ASSERTION_FAILS", "DEADLOCK"),
 }
 
 
@@ -129,6 +133,65 @@ def test_a_finding_in_words() -> None:
         "line 1 (model.py:7): one store, two values: `st.shared.b32 [%base], %tid` against line 1 `st.shared.b32"
         " [%base], %tid`; shared memory, byte 0, program 0, warp 0, lane 1, the other: warp 0, lane 0; 31 times"
     )
+
+
+SAYS = """.global .align 1 .b8 says[12] = {116, 119, 111, 32, 119, 111, 114, 100, 115, 0, 120, 120};
+mov.b64 %q1, says;
+.param .b64 message;
+st.param.b64 [message], %q1;
+call.uni __assertfail, (message);
+trap;"""
+
+
+def test_an_assertion_in_words() -> None:
+    """It ends all programs, and those that come after it; the message ends at a zero."""
+    (finding,) = see(kernel(SAYS), Launch(grid=(3, 1, 1))).ran.findings
+    assert str(finding) == (
+        "line 5: assertion that fails (two words): `call.uni __assertfail, (message)`; program 0, warp 0, lane 0; once"
+    )
+
+
+WAITING_FOR = """LOOK:
+ld.acquire.gpu.global.b32 %r1, [%out];
+setp.eq.u32 %p1, %r1, 0;
+@%p1 bra LOOK;"""
+
+
+def test_a_deadlock_in_words() -> None:
+    launch = Launch(grid=(3, 1, 1), zeros=True, settings=Settings(resident=2))
+    (finding,) = see(WAITING_FOR, launch).ran.findings
+    assert re.sub("program .", "program 0", str(finding)) == (
+        "line 2: programs that wait for each other, and none goes on: `ld.acquire.gpu.global.b32 %r1, [%out]`; program"
+        " 0, warp 0, lane 0; 2 times"
+    )
+
+
+def test_a_deadlock_is_known_after_as_many_rounds_as_wanted() -> None:
+    rounds = {}
+    for patience in (10, 20, 40):
+        settings = Settings(resident=2, patience=patience)
+        rounds[patience] = see(WAITING_FOR, Launch(grid=(2, 1, 1), zeros=True, settings=settings)).ran.executed
+    assert rounds[40] - rounds[20] == 2 * (rounds[20] - rounds[10])
+
+
+def test_who_waits_alone_is_cut_off_as_ever() -> None:
+    settings = Settings(budget=1000)
+    assert see(WAITING_FOR, Launch(zeros=True, settings=settings)).kinds == {Kind.NO_END}
+
+
+def test_programs_that_are_resident_are_cut_off_too() -> None:
+    settings = Settings(budget=1000, resident=2, patience=10**6)
+    seen = see(WAITING_FOR, Launch(grid=(3, 1, 1), zeros=True, settings=settings))
+    assert seen.kinds == {Kind.NO_END}
+    assert 1000 <= seen.ran.executed < 1100
+
+
+@pytest.mark.parametrize("resident", range(1, 9))
+def test_all_programs_run_however_many_are_resident(resident: int) -> None:
+    place = "mov.u32 %r1, %ctaid.x;\nmul.wide.u32 %q1, %r1, 128;\nadd.s64 %mine, %mine, %q1;\n"
+    seen = see(place + "st.global.b32 [%mine], %r1;", Launch(grid=(7, 1, 1), settings=Settings(resident=resident)))
+    assert seen.says == []
+    assert seen.words.reshape(8, 32)[:7].tolist() == [[program] * 32 for program in range(7)]
 
 
 LOCATIONS = """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import threading
 import traceback
 from collections import Counter
@@ -67,7 +68,8 @@ def on_machine(meant: Meant) -> Execute:
         pointers = arguments if kernel is None else arguments[len(kernel.inputs) : len(kernel.buffers)]
         written = {each.block for each in pointers if isinstance(each, At)}
         blocks = [Block(hex(each.address), memory_of(each), n in written) for n, each in enumerate(launched.memory)]
-        settings = Settings(check=kernel is not None)
+        resident = math.prod(launched.grid) if kernel is not None and kernel.meets else 0
+        settings = Settings(check=kernel is not None, resident=resident)
         program = program_of(launched.ptx)
         ran = run(program, blocks, arguments, launched.grid, launched.block, launched.shared, settings)
         return [str(finding) for finding in ran.findings if kernel is not None or finding.kind in NEVER]

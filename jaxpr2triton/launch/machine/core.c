@@ -3,12 +3,14 @@
 // A register is a row of 32 values; so are literals and special registers. Arithmetic is a function for each opcode
 // that works on rows; under a guard or in divergent code it writes aside, and the lanes that take part are copied.
 // Lanes that went apart take turns, those that are further back first (order.py), and meet again at labels. Warps take
-// turns in random order between barriers.
+// turns in random order between barriers. Programs run one after the other, or, where they wait for each other, at
+// once: then they take turns, too.
 #include <fenv.h>
 #include <stdlib.h>
 #include "arithmetic.h"
 #include "layout.h"
 #include "state.h"
+#include "clocks.h"
 #include "shadow.h"
 #include "memory.h"
 #include "lanes.h"
@@ -160,7 +162,7 @@ static int all_here(Run* run, int pc, u32 active) {
 static void whole_warp(Run* run, const Instruction* i, int pc, u32 mask) {
   switch (i->action) {
     case ACTION_BARRIER: run->warp->state = AT_BARRIER; run->warp->epoch++; break;
-    case ACTION_WARP_BARRIER: run->warp->epoch++; break;
+    case ACTION_WARP_BARRIER: run->warp->epoch++; hand_on_in_warp(run); break;
     case ACTION_SHUFFLE: shuffle(run, i, pc, mask); break;
     case ACTION_MMA: product(run, i); break;
     case ACTION_PRODUCT: warpgroup_product(run, i, pc); break;
@@ -187,7 +189,17 @@ static void straight(Run* run, const Instruction* i, int pc, u32 mask) {
   }
 }
 
-// Runs a warp until it waits at a barrier, ends, or goes back in its text with `share` instructions executed.
+static void fail(Run* run, const Instruction* i, int pc, u32 mask) {
+  int lane = __builtin_ctz(mask);
+  u64 address = ((u64*)(run->warp->registers + i->slots[0]))[lane];
+  Place says = place_of(run, SPACE_GLOBAL, pc, address, 1, lane);
+  report(run, KIND_ASSERTION_FAILS, pc, -1, says.buffer, says.offset, lane, -1, -1);
+  run->warp->state = ENDED;
+  run->machine->stopped = 1;
+}
+
+// Runs a warp until it waits at a barrier, ends, or goes back in its text: with `share` instructions executed, or to
+// look once more for what another program does.
 static void run_warp(Run* run, u64 share) {
   Machine* m = run->machine; Warp* w = run->warp;
   meet(w);
@@ -210,8 +222,9 @@ static void run_warp(Run* run, u64 share) {
       case ACTION_BRANCH:
         branch(run, i, pc, active, mask);
         if (w->group_count > 1) { meet(w); w->now = next_group(m, w); }
-        if (m->executed >= share && i->target <= pc) return;
+        if ((m->executed >= share || run->looks) && i->target <= pc) return;
         continue;
+      case ACTION_ASSERTION: fail(run, i, pc, active); break;
       case ACTION_TRAP: if (mask) report_lane(run, KIND_TRAPPED, pc, mask);  // and the lanes end
       case ACTION_RETURN:
         if (!mask) break;
@@ -248,7 +261,7 @@ static void make_warp(const Machine* m, Warp* w) {
 static void free_warp(Warp* w) {
   free(w->registers); free(w->faults); free(w->distance);
   free(w->local); free(w->decisions); free(w->copies);
-  free(w->uses); free(w->product_ends);
+  free(w->uses); free(w->product_ends); free(w->acquired);
 }
 
 static void fill_special(const Machine* m, Warp* w, int number, s32 program) {
@@ -302,6 +315,7 @@ static void compare_decisions(Run* run) {
 
 static void release_barrier(Run* run) {
   run->epoch++;
+  hand_on(run);
   for (int n = 0; n < run->warp_count; n++) {
     Warp* w = &run->warps[n];
     run->number = n;
@@ -311,7 +325,7 @@ static void release_barrier(Run* run) {
   }
 }
 
-static void run_program(Run* run, s32 program, u64* seed) {
+static void start_program(Run* run, s32 program) {
   Machine* m = run->machine;
   const Cell nobody = {.wrote.program = -1, .read.program = -1};
   int cells = m->shared / m->shared_granule + 1;
@@ -320,39 +334,122 @@ static void run_program(Run* run, s32 program, u64* seed) {
   for (int k = 0; m->check && k < cells; k++) run->shared_cells[k] = nobody;
   memset(run->readings, 0, cells * sizeof(Reading));
   for (int n = 0; n < run->warp_count; n++) start_warp(m, &run->warps[n], n, program);
-  for (;;) {
+  if (!run->grid) return;
+  memset(run->known, 0, run->grid->programs * sizeof(Position));
+  for (int n = 0; n < run->warp_count; n++) forget_acquired(run, &run->warps[n]);
+}
+
+// Runs a program until it ends, or looks for what others do, or has executed instructions up to `end`; whether it goes
+// on.
+static int take_turn(Run* run, u64 end, u64* seed) {
+  Machine* m = run->machine;
+  run->looks = run->advances = 0;
+  while (!run->looks && m->executed < end && !m->stopped) {
     int ready = 0, waiting = 0, list[32];
     for (int n = 0; n < run->warp_count; n++) {
       if (run->warps[n].state == READY) list[ready++] = n;
       waiting += run->warps[n].state == AT_BARRIER;
     }
-    if (!ready && (!waiting || m->executed >= m->budget)) break;
+    if (!ready && (!waiting || m->executed >= m->budget)) return 0;
     if (!ready) { release_barrier(run); continue; }
     run->number = list[random_number(seed) % ready];
     run->warp = &run->warps[run->number];
-    run_warp(run, m->quantum ? m->executed + random_number(seed) % m->quantum : UINT64_MAX);
+    u64 share = m->quantum ? m->executed + random_number(seed) % m->quantum : UINT64_MAX;
+    run_warp(run, share < end ? share : end);
   }
-  if (m->executed >= m->budget) return;
+  return 1;
+}
+
+static void end_program(Run* run) {
+  if (run->machine->executed >= run->machine->budget) return;
   compare_decisions(run);
-  if (m->check) compare_products(run);
+  if (run->machine->check) compare_products(run);
+}
+
+static void run_one_after_the_other(Run* run, u64* seed) {
+  Machine* m = run->machine;
+  for (s32 program = m->first; program < m->end && m->executed < m->budget && !m->stopped; program += m->step) {
+    start_program(run, program);
+    if (!take_turn(run, UINT64_MAX, seed)) end_program(run);
+  }
+}
+
+// Whether none of them has done anything but wait, in all the turns that there is patience for.
+static int is_deadlock(Run** running, int count) {
+  for (int k = 0; k < count; k++) if (running[k]->waits < running[k]->machine->patience) return 0;
+  return 1;
+}
+static void report_deadlock(Run** running, int count) {
+  for (int k = 0; k < count; k++) {
+    const Look* look = &running[k]->look;
+    running[k]->number = look->warp;
+    report(running[k], KIND_DEADLOCK, look->pc, -1, NOWHERE, 0, look->lane, -1, -1);
+  }
+}
+
+// In each round every program that runs has a turn, in random order. Where one ends, the next one begins. Some turns are
+// short, so that others look at what it has released so far.
+static void run_at_once(Run* runs, u64* seed) {
+  Machine* m = runs->machine;
+  Run** running = malloc(m->resident * sizeof(Run*));
+  int count = 0;
+  s32 next = m->first;
+  for (; count < m->resident && next < m->end; next += m->step) {
+    running[count] = &runs[count];
+    start_program(running[count++], next);
+  }
+  while (count && !m->stopped) {
+    for (int k = count - 1; k > 0; k--) {
+      int other = random_number(seed) % (k + 1);
+      Run* aside = running[k]; running[k] = running[other]; running[other] = aside;
+    }
+    for (int k = count - 1; k >= 0 && !m->stopped; k--) {
+      int goes_on = take_turn(running[k], m->executed + 1 + (m->turn >> random_number(seed) % 8), seed);
+      running[k]->waits += running[k]->looks;
+      if (!goes_on || running[k]->advances) for (int n = 0; n < count; n++) running[n]->waits = 0;
+      if (!goes_on) {
+        end_program(running[k]);
+        if (next < m->end && m->executed < m->budget) { start_program(running[k], next); next += m->step; }
+        else running[k] = running[--count];
+      }
+    }
+    if (m->stopped || !is_deadlock(running, count)) continue;
+    report_deadlock(running, count);
+    m->stopped = 1;
+  }
+  free(running);
+}
+
+static void make_run(Run* run, Machine* m, Grid* grid) {
+  int threads = m->threads[0] * m->threads[1] * m->threads[2], cells = m->shared / m->shared_granule + 1;
+  *run = (Run){.machine = m, .warp_count = (threads + LANES - 1) / LANES, .grid = grid};
+  run->warps = calloc(run->warp_count, sizeof(Warp));
+  run->shared = aligned_alloc(64, (m->shared + 127) / 64 * 64);
+  run->shared_cells = calloc(cells, sizeof(Cell));
+  run->readings = calloc(cells, sizeof(Reading));
+  for (int n = 0; n < run->warp_count; n++) make_warp(m, &run->warps[n]);
+  if (!grid) return;
+  run->known = calloc(grid->programs, sizeof(Position));
+  for (int n = 0; n < run->warp_count; n++) run->warps[n].acquired = calloc(grid->programs, sizeof(Position));
+}
+static void free_run(Run* run) {
+  for (int n = 0; n < run->warp_count; n++) free_warp(&run->warps[n]);
+  free(run->warps); free(run->shared); free(run->shared_cells); free(run->readings);
+  free(run->known);
 }
 
 int run_machine(Machine* m) {
-  int threads = m->threads[0] * m->threads[1] * m->threads[2];
-  Run run = {.machine = m, .warp_count = (threads + LANES - 1) / LANES};
   fenv_t callers;  // XLA's threads flush denormals
   fegetenv(&callers);
   fesetenv(FE_DFL_ENV);
   u64 seed = m->seed * 2654435761u + 88172645463325252ull;
-  run.warps = calloc(run.warp_count, sizeof(Warp));
-  run.shared = aligned_alloc(64, (m->shared + 127) / 64 * 64);
-  run.shared_cells = calloc(m->shared / m->shared_granule + 1, sizeof(Cell));
-  run.readings = calloc(m->shared / m->shared_granule + 1, sizeof(Reading));
-  for (int n = 0; n < run.warp_count; n++) make_warp(m, &run.warps[n]);
-  for (s32 program = m->first; program < m->end && m->executed < m->budget; program += m->step)
-    run_program(&run, program, &seed);
-  for (int n = 0; n < run.warp_count; n++) free_warp(&run.warps[n]);
-  free(run.warps); free(run.shared); free(run.shared_cells); free(run.readings);
+  Grid grid = {.programs = m->programs};
+  int count = m->resident ? m->resident : 1;
+  Run* runs = calloc(count, sizeof(Run));
+  for (int k = 0; k < count; k++) make_run(&runs[k], m, m->resident ? &grid : 0);
+  if (m->resident) run_at_once(runs, &seed); else run_one_after_the_other(runs, &seed);
+  for (int k = 0; k < count; k++) free_run(&runs[k]);
+  free(runs); free(grid.clocks); free(grid.readers);
   fesetenv(&callers);
   return m->finding_count;
 }

@@ -18,12 +18,25 @@ from jaxpr2triton.launch.machine.layout import (
     Changes,
     Mixes,
     Number,
+    Order,
     Reduces,
     Space,
+)
+from jaxpr2triton.launch.machine.modifiers import (
+    BITS,
+    ELEMENTS,
+    FACTORS,
+    FLOATS,
+    NUMBERS,
+    REDUCTIONS,
+    fragments,
+    order_of,
+    space_of,
 )
 from jaxpr2triton.launch.machine.operations import operation
 from jaxpr2triton.launch.machine.order import flow_of
 from jaxpr2triton.launch.machine.ptx import (
+    ASSERTION,
     STRUCTURE,
     WIDTHS,
     Address,
@@ -31,6 +44,7 @@ from jaxpr2triton.launch.machine.ptx import (
     Module,
     NotUnderstood,
     Operand,
+    laid_out,
     literal,
 )
 
@@ -85,8 +99,8 @@ class _Encoder:
         self.labels = {each.target: place for place, each in enumerate(module.body) if not each.opcode}
         self.registers: dict[str, int] = {}
         self.parts: dict[str, dict[tuple[int, int], int]] = {}  # of structures: where each begins, and its bytes
-        self.shared, encoded.static_shared = _laid_out(module.shared)
-        self.local, encoded.local = _laid_out(module.local)
+        self.shared, encoded.static_shared = laid_out(module.shared)
+        self.local, encoded.local = laid_out(module.local)
         self.tables = {name: number for number, name in enumerate(module.tables)}
         self.never_written = set(module.registers) - {name for each in module.body for name in _written(each)}
 
@@ -202,7 +216,7 @@ class _Encoder:
     def computes(self, made: layout.Instruction, opcode: str, result: str, operand: str) -> None:
         name, *modifiers = opcode.split(".")
         made.action, made.row = Action.ARITHMETIC, max(2, WIDTHS[result])
-        made.number = _FLOATS.get(result, Number.BITS) if name in _ADDS_UP else Number.BITS
+        made.number = FLOATS.get(result, Number.BITS) if name in _ADDS_UP else Number.BITS
         if name == "selp":
             made.mixes = Mixes.CHOICE
         elif operand in _WHOLE_REGISTERS:
@@ -219,9 +233,9 @@ class _Encoder:
             return self.parameter(of, made)
         loads, kind = of.name != "st", of.modifiers[-1]
         made.action = Action.LOAD if loads else Action.STORE
-        made.space, made.width = _space(of), WIDTHS[kind]
+        made.space, made.width = space_of(of), WIDTHS[kind]
         made.parts = next((int(word[1:]) for word in of.modifiers if word in ("v2", "v4", "v8")), 1)
-        made.flags = int("nc" in of.modifiers)
+        made.flags, made.order = int("nc" in of.modifiers), order_of(of)
         made.number = Number.SIGNED if kind.startswith("s") and loads else Number.BITS
         value, place = of.operands if loads else reversed(of.operands)
         values = _names(value)
@@ -254,12 +268,13 @@ class _Encoder:
         self.computes(made, f"mov.b{8 * WIDTHS[kind]}", kind, kind)
 
     def atomic(self, of: Instruction, made: layout.Instruction) -> None:
-        words = [word for word in of.modifiers if word in _ATOMIC]
+        words = [word for word in of.modifiers if word in REDUCTIONS]
         if len(words) != 1 or "noftz" in of.modifiers:
             raise NotUnderstood("this atomic")
         kind = of.modifiers[-1]
-        made.action, made.space, made.width, made.row = Action.ATOMIC, _space(of), WIDTHS[kind], WIDTHS[kind]
-        made.reduces, made.number = _ATOMIC[words[0]], _NUMBERS.get(kind, Number.BITS)
+        made.action, made.space, made.width, made.row = Action.ATOMIC, space_of(of), WIDTHS[kind], WIDTHS[kind]
+        made.order = Order.STRONG | order_of(of)
+        made.reduces, made.number = REDUCTIONS[words[0]], NUMBERS.get(kind, Number.BITS)
         returned, place, *values = of.operands if of.name == "atom" else ("", *of.operands)
         at = self.address(place, made)
         results = [self.slot(str(returned), kind)] if returned and returned != "_" else []
@@ -300,7 +315,7 @@ class _Encoder:
 
     def generic(self, of: Instruction, made: layout.Instruction) -> None:
         """cvta: an address of one space as one of any, or (`to`) the other way round."""
-        window = {Space.SHARED: SHARED_WINDOW, Space.LOCAL: LOCAL_WINDOW}.get(_space(of), 0)
+        window = {Space.SHARED: SHARED_WINDOW, Space.LOCAL: LOCAL_WINDOW}.get(space_of(of), 0)
         kind = of.modifiers[-1]
         to, source = map(str, of.operands)
         by = self.constant((-window if "to" in of.modifiers else window) % 256 ** WIDTHS[kind], WIDTHS[kind])
@@ -322,6 +337,10 @@ class _Encoder:
         else:
             raise NotUnderstood("a barrier but that of all threads")
 
+    def assertion(self, of: Instruction, made: layout.Instruction) -> None:
+        made.action = Action.ASSERTION
+        self.put(made, [], [self.slot(str(of.operands[0]), "b64")])
+
     def shuffle(self, of: Instruction, made: layout.Instruction) -> None:
         made.action, made.row, made.flags = Action.SHUFFLE, 4, ("up", "down", "bfly", "idx").index(of.modifiers[1])
         results, *operands = of.operands
@@ -335,10 +354,10 @@ class _Encoder:
 
     def redux(self, of: Instruction, made: layout.Instruction) -> None:
         word, kind = of.modifiers[1:]
-        if kind in _FLOATS:
+        if kind in FLOATS:
             raise NotUnderstood("a reduction of floats")
         made.action, made.row, made.reduces = Action.REDUX, 4, Reduces[word.upper()]
-        made.number = _NUMBERS.get(kind, Number.BITS)
+        made.number = NUMBERS.get(kind, Number.BITS)
         self.put(made, [self.slot(str(of.operands[0]), "b32")], [self.slot(str(of.operands[1]), "b32")])
 
     def vote(self, of: Instruction, made: layout.Instruction) -> None:
@@ -352,12 +371,12 @@ class _Encoder:
         shape = next(word for word in of.modifiers if word.startswith("m") and "n" in word)
         m, rest = shape[1:].split("n")
         n, k = rest.split("k")
-        total, left, right, _ = (word for word in of.modifiers if word in _ELEMENTS)
+        total, left, right, _ = (word for word in of.modifiers if word in ELEMENTS)
         lists = [_names(each) for each in of.operands]
-        if left != right or n != "8" or list(map(len, lists)) != _fragments(int(m), int(k), total, left):
+        if left != right or n != "8" or list(map(len, lists)) != fragments(int(m), int(k), total, left):
             raise NotUnderstood("a product of these matrices")
         made.action, made.row = Action.MMA, 8 if total == "f64" else 4
-        made.number, made.flags = _ELEMENTS[left], _ELEMENTS[total]
+        made.number, made.flags = ELEMENTS[left], ELEMENTS[total]
         made.wide = int("satfinite" in of.modifiers)
         made.shape[:] = [int(m), int(n), int(k)]
         kinds = ["f64" if each == "f64" else "b32" for each in (total, left, right, total)]
@@ -387,11 +406,11 @@ class _Encoder:
         """wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {sums}, left, right, keeps, 1, -1, 0, 1;"""
         words = of.modifiers
         n, k = map(int, words[3].removeprefix("m64n").split("k"))
-        total, left, right = (word for word in words if word in _FACTORS)
+        total, left, right = (word for word in words if word in FACTORS)
         sums, factor, descriptor, keeps, *rest = of.operands
-        bits, in_memory = _BITS[left], isinstance(factor, str)
+        bits, in_memory = BITS[left], isinstance(factor, str)
         names = [*_names(sums), *([] if in_memory else _names(factor))]
-        expected = n // 2 * _BITS[total] // 32 + 4 * (not in_memory)
+        expected = n // 2 * BITS[total] // 32 + 4 * (not in_memory)
         if words[1:3] != ("sync", "aligned") or n % 8 or k * bits != 256 or len(names) != expected:
             raise NotUnderstood("a product of these matrices")
         signs, transposed = rest[:2], ([] if in_memory else ["0"]) + list(rest[2:])
@@ -399,7 +418,7 @@ class _Encoder:
         turned = zip((Changes.TRANSPOSED_LEFT, Changes.TRANSPOSED_RIGHT), transposed)
         made.flags |= sum(bit for bit, turn in turned if turn == "1")
         made.action, made.row, made.shape[:] = Action.PRODUCT, 4, [64, n // 8, k]
-        made.number, made.right, made.total = _FACTORS[left], _FACTORS[right], _FACTORS[total]
+        made.number, made.right, made.total = FACTORS[left], FACTORS[right], FACTORS[total]
         made.wide = int("satfinite" in words)
         made.target = len(self.encoded.lists)
         self.encoded.lists += [self.slot(name, "b32") for name in names]
@@ -407,29 +426,11 @@ class _Encoder:
         self.put(made, [], [*operands, *([self.slot(factor, "b64")] if isinstance(factor, str) else [])])
 
 
-def _laid_out(arrays: dict) -> tuple[dict[str, int], int]:
-    """Where each array begins, and where they end; those without a size share what comes after the others."""
-    places, end = {}, 0
-    for name, array in arrays.items():
-        if array.size:
-            end = -(-end // array.align) * array.align
-            places[name] = end
-            end += array.size
-    end = -(-end // 16) * 16
-    return places | {name: end for name, array in arrays.items() if not array.size}, end
-
-
 def _written(of: Instruction) -> tuple[str, ...]:
     if not of.operands or of.name in ("st", "stmatrix", "bar", "red", "cp"):
         return ()
     first = of.operands[0]
     return first if isinstance(first, tuple) else (first,) if isinstance(first, str) else ()
-
-
-def _fragments(m: int, k: int, total: str, element: str) -> list[int]:
-    """How many registers of a lane hold its parts of the matrices d, a, b and c."""
-    lengths = ((m * 8, total), (m * k, element), (k * 8, element), (m * 8, total))
-    return [length * _BITS[word] // (LANES * max(32, _BITS[word])) for length, word in lengths]
 
 
 def _names(operand: Operand) -> list[str]:
@@ -454,13 +455,6 @@ def _plain(of: Instruction, module: Module) -> tuple[str, list[str]]:
     return opcode, [name for each in operands for name in _names(each)]
 
 
-def _space(of: Instruction) -> Space:
-    spaces = {"global": Space.GLOBAL, "shared": Space.SHARED, "local": Space.LOCAL, "const": Space.GLOBAL}
-    return next(
-        (spaces[word.partition("::")[0]] for word in of.modifiers if word.partition("::")[0] in spaces), Space.GENERIC
-    )
-
-
 def _nothing(encoder: _Encoder, of: Instruction, made: layout.Instruction) -> None:
     made.action = Action.NOTHING
 
@@ -475,32 +469,6 @@ def _ends(action: Action) -> Callable[[_Encoder, Instruction, layout.Instruction
 _OF_WIDTH = {2: "b16", 4: "b32", 8: "b64"}
 _WHOLE_REGISTERS = ("b32", "u32", "s32", "f32", "pred")
 _ADDS_UP = ("add", "mul", "fma", "min", "max")  # after a butterfly: two lanes' values become one total
-_FLOATS = {
-    **{"f16": Number.F16, "bf16": Number.BF16, "f32": Number.F32, "f64": Number.F64},
-    **{"f16x2": Number.F16_PAIR, "bf16x2": Number.BF16_PAIR},
-}
-_NUMBERS = {
-    **_FLOATS,
-    **dict.fromkeys(("s8", "s16", "s32", "s64"), Number.SIGNED),
-    **dict.fromkeys(("u8", "u16", "u32", "u64"), Number.UNSIGNED),
-}
-_ELEMENTS = {
-    **{"f16": Number.F16, "bf16": Number.BF16, "tf32": Number.TF32, "f32": Number.F32, "f64": Number.F64},
-    **{"s8": Number.SIGNED, "u8": Number.UNSIGNED, "s32": Number.SIGNED},
-}
-_FACTORS = {**_ELEMENTS, "e4m3": Number.E4M3, "e5m2": Number.E5M2}  # of warpgroups
-_BITS = {"e4m3": 8, "e5m2": 8, "f16": 16, "bf16": 16, "tf32": 32, "f32": 32, "f64": 64, "s8": 8, "u8": 8, "s32": 32}
-_ATOMIC = {
-    **{
-        "add": Reduces.ADD,
-        "min": Reduces.MIN,
-        "max": Reduces.MAX,
-        "and": Reduces.AND,
-        "or": Reduces.OR,
-        "xor": Reduces.XOR,
-    },
-    **{"exch": Reduces.EXCHANGE, "cas": Reduces.COMPARE, "inc": Reduces.INCREMENT, "dec": Reduces.DECREMENT},
-}
 _ENCODE: dict[str, Callable[[_Encoder, Instruction, layout.Instruction], None]] = {
     **dict.fromkeys(("ld", "st", "ldu"), _Encoder.memory),
     **dict.fromkeys(("atom", "red"), _Encoder.atomic),
@@ -510,6 +478,7 @@ _ENCODE: dict[str, Callable[[_Encoder, Instruction, layout.Instruction], None]] 
     **dict.fromkeys(("membar", "griddepcontrol", "prefetch", "nanosleep", "discard", "applypriority"), _nothing),
     "cvta": _Encoder.generic,
     "trap": _ends(Action.TRAP),
+    ASSERTION: _Encoder.assertion,
     "bra": _Encoder.branch,
     "cp": _Encoder.copy,
     "shfl": _Encoder.shuffle,

@@ -35,6 +35,8 @@ WORDS = {
     Kind.MEMORY_NOT_FENCED: "product of shared memory that was stored to with no fence.proxy.async since",
     Kind.NEVER_COMMITTED: "end with products that no group was made of",
     Kind.WARPGROUP_DISAGREES: "product that is not the same in all lanes of four warps",
+    Kind.ASSERTION_FAILS: "assertion that fails",
+    Kind.DEADLOCK: "programs that wait for each other, and none goes on",
 }
 _PLACES = {-1: "shared memory", -2: "local memory"}
 
@@ -49,11 +51,13 @@ class Finding:
     where: str  # buffer, offset, program, warp, lane
     times: int
     user: str = ""  # the user's line that the kernel's line computes
+    said: str = ""  # by an assertion
 
     @property
     def what(self) -> str:
         other = f" against line {self.other_line} `{self.other_instruction}`" if self.other_instruction else ""
-        return f"{WORDS[self.kind]}: `{self.instruction}`{other}; {self.where}"
+        said = f" ({self.said})" if self.said else ""
+        return f"{WORDS[self.kind]}{said}: `{self.instruction}`{other}; {self.where}"
 
     def __str__(self) -> str:
         user = f" ({self.user})" if self.user else ""
@@ -62,7 +66,12 @@ class Finding:
 
 
 def in_words(
-    found: layout.Finding, names: list[str], texts: list[str], lines: list[int], users: dict[int, str]
+    found: layout.Finding,
+    names: list[str],
+    texts: list[str],
+    lines: list[int],
+    users: dict[int, str],
+    said: str,
 ) -> Finding:
     """`names` of buffers; `texts` and `lines` of instructions; `users`: the user's line for each line of the kernel."""
     other = found.other_pc
@@ -75,17 +84,19 @@ def in_words(
         where=_where(found, names),
         times=found.count,
         user=users.get(lines[found.pc], ""),
+        said=said,
     )
 
 
 def _where(found: layout.Finding, names: list[str]) -> str:
     parts = []
-    if found.buffer > -3:
+    if found.buffer > -3 and found.kind != Kind.ASSERTION_FAILS:
         place = _PLACES.get(found.buffer) or names[found.buffer]
         parts.append(f"{place}, byte {found.offset}")
     parts.append(f"program {found.program}, warp {found.warp}, lane {found.lane}")
     others = [("warp", found.other_warp), ("lane", found.other_lane)]
-    words = [f"{word} {'many' if number == 255 else number}" for word, number in others if number >= 0]
+    words = [f"program {found.other_program}"] if found.other_program >= 0 else []
+    words += [f"{word} {'many' if number == 255 else number}" for word, number in others if number >= 0]
     if words:
         parts.append("the other: " + ", ".join(words))
     return ", ".join(parts)

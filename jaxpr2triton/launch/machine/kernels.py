@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -83,20 +84,25 @@ def examine(
     settings: Settings = EVERYTHING,
     program: Program | None = None,
 ) -> Examined:
-    """Outputs start poisoned, as in the interpreter; the inputs are never changed. `program` may be a changed one."""
+    """Outputs start poisoned, as in the interpreter; the inputs are never changed. `program` may be a changed one.
+
+    Of a kernel whose programs meet all are resident, unless the settings say how many are.
+    """
     inputs = [np.ascontiguousarray(array) for array in arrays]
     made = [poisoned(buffer) for buffer in (*kernel.outputs, *kernel.kept)]
     blocks = [
         Block(buffer.name, array, False, granule=buffer.dtype.itemsize) for buffer, array in zip(kernel.inputs, inputs)
     ]
     blocks += [
-        Block(buffer.name, array, True, buffer.is_flag, buffer.dtype.itemsize)
+        Block(buffer.name, array, True, buffer.begins_as_zero, buffer.dtype.itemsize)
         for buffer, array in zip((*kernel.outputs, *kernel.kept), made)
     ]
     assert isinstance(binary.code, str)
     program = program or program_of(binary.code, kernel.source)
     arguments = [At(number) for number in range(len(blocks))]
     threads = (kernel.num_warps * LANES, 1, 1)
+    if kernel.meets:
+        settings = replace(settings, resident=settings.resident or math.prod(kernel.grid), programs=None)
     ran = run(program, blocks, arguments, kernel.grid, threads, binary.shared, settings)
     outputs = made[: len(kernel.outputs)]
     whole = settings.programs is None

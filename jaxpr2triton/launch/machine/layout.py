@@ -34,18 +34,19 @@ class Action(IntEnum):
     LABEL = 10
     NOTHING = 11
     PROXY_FENCE = 12  # fence.proxy.async
-    BARRIER = 13  # from here on all lanes of the warp have to be there
-    WARP_BARRIER = 14
-    SHUFFLE = 15
-    REDUX = 16
-    VOTE = 17
-    LOAD_MATRIX = 18
-    STORE_MATRIX = 19
-    MMA = 20
-    PRODUCT = 21  # wgmma; its sums, and its left factor if that is in registers, are a list
-    PRODUCT_FENCE = 22
-    PRODUCT_COMMIT = 23
-    PRODUCT_WAIT = 24  # until at most `offset` groups of products are under way
+    ASSERTION = 13  # that fails; its operand points to what it says
+    BARRIER = 14  # from here on all lanes of the warp have to be there
+    WARP_BARRIER = 15
+    SHUFFLE = 16
+    REDUX = 17
+    VOTE = 18
+    LOAD_MATRIX = 19
+    STORE_MATRIX = 20
+    MMA = 21
+    PRODUCT = 22  # wgmma; its sums, and its left factor if that is in registers, are a list
+    PRODUCT_FENCE = 23
+    PRODUCT_COMMIT = 24
+    PRODUCT_WAIT = 25  # until at most `offset` groups of products are under way
 
 
 class Space(IntEnum):
@@ -53,6 +54,14 @@ class Space(IntEnum):
     SHARED = 1
     LOCAL = 2
     GENERIC = 3  # the address says which
+
+
+class Order(IntFlag):
+    """Of an access to memory: what it orders between programs, and whether it clashes with others like it."""
+
+    STRONG = 1  # atomic for all programs
+    ACQUIRE = 2
+    RELEASE = 4
 
 
 class Mixes(IntEnum):
@@ -126,6 +135,8 @@ class Kind(IntEnum):
     MEMORY_NOT_FENCED = 25
     NEVER_COMMITTED = 26
     WARPGROUP_DISAGREES = 27
+    ASSERTION_FAILS = 28
+    DEADLOCK = 29
 
 
 class Changes(IntFlag):
@@ -164,6 +175,7 @@ class Instruction(c.Structure):
         ("shape", c.c_uint8 * 3),  # of a product of matrices: m, n, k; of wgmma n / 8
         ("right", c.c_uint8),  # of wgmma: what the right factor is made of
         ("total", c.c_uint8),  # … and the sums
+        ("order", c.c_uint8),
     ]
 
 
@@ -195,6 +207,7 @@ class Finding(c.Structure):
         ("program", c.c_int32),
         ("warp", c.c_int32),
         ("lane", c.c_int32),
+        ("other_program", c.c_int32),  # -1: the same one
         ("other_warp", c.c_int32),
         ("other_lane", c.c_int32),
     ]
@@ -235,9 +248,13 @@ class Machine(c.Structure):
         ("file", c.c_int32),  # bytes of all registers of a warp
         ("threads", c.c_int32 * 3),
         ("grid", c.c_int32 * 3),
+        ("programs", c.c_int32),  # of all of it
         ("first", c.c_int32),  # programs: from the first one up to the end, every so many
         ("end", c.c_int32),
         ("step", c.c_int32),
+        ("resident", c.c_int32),  # programs that take turns; 0: one after the other
+        ("turn", c.c_int32),  # instructions that a program executes in one, at most
+        ("patience", c.c_int32),  # turns of every program in which nothing changes
         ("shared", c.c_int32),  # bytes
         ("shared_granule", c.c_int32),
         ("local", c.c_int32),  # bytes of each lane
@@ -246,6 +263,7 @@ class Machine(c.Structure):
         ("quantum", c.c_int32),  # instructions until another warp may go on; 0: only at barriers
         ("most_findings", c.c_int32),
         ("finding_count", c.c_int32),
+        ("stopped", c.c_int32),  # by a finding that ends all programs
         ("special", c.c_int32 * len(SPECIAL)),  # the registers that hold them, or -1
     ]
 
@@ -259,15 +277,28 @@ class Access(c.Structure):
         ("stamp", c.c_uint32),  # the instruction's number, to know one store from the next
         ("warp", c.c_uint8),
         ("lane", c.c_uint8),
-        ("atomic", c.c_uint8),
+        ("atomic", c.c_uint8),  # clashes with no other one
         ("copied", c.c_uint8),  # by cp.async
     ]
+
+
+class Reader(c.Structure):
+    """One of several programs that have read a granule, and the next one of them."""
+
+    _fields_ = [("access", Access), ("next", c.c_uint32)]
 
 
 class Cell(c.Structure):
     """The past of one granule of memory."""
 
-    _fields_ = [("wrote", Access), ("read", Access), ("undefined", c.c_uint32), ("programs_read", c.c_uint32)]
+    _fields_ = [
+        ("wrote", Access),
+        ("read", Access),
+        ("undefined", c.c_uint32),
+        ("programs_read", c.c_uint32),  # more than one
+        ("readers", c.c_uint32),  # where programs are resident: who has read it before the last one; 0: nobody
+        ("clock", c.c_uint32),  # … what was released here; 0: nothing
+    ]
 
 
 _C_TYPES = {
@@ -289,8 +320,8 @@ _NUMBERS = {
     },
     **{"SHARED_WINDOW": f"{SHARED_WINDOW}ull", "LOCAL_WINDOW": f"{LOCAL_WINDOW}ull"},
 }
-_STRUCTURES = (Instruction, Buffer, Constant, Finding, Counts, Access, Cell, Machine)
-_WORDS = (Action, Space, Mixes, Reduces, Number, Kind, Changes)
+_STRUCTURES = (Instruction, Buffer, Constant, Finding, Counts, Access, Reader, Cell, Machine)
+_WORDS = (Action, Space, Order, Mixes, Reduces, Number, Kind, Changes)
 
 
 def header() -> str:

@@ -110,7 +110,9 @@ static void look_at_address(Run* run, const Instruction* i, int pc, int slot, co
   if (m->count && i->space == SPACE_GLOBAL) count_sectors(&m->counts[pc], addresses, mask, size);
   if (m->count && i->space == SPACE_SHARED) count_wavefronts(&m->counts[pc], addresses, mask, size);
   run->stamp++;
+  run->order = i->order;
 }
+static inline Cell* cell_of(const Place* place) { return place->cells + place->offset / place->granule; }
 
 static void load(Run* run, const Instruction* i, int pc, u32 mask) {
   Warp* w = run->warp;
@@ -129,7 +131,9 @@ static void load(Run* run, const Instruction* i, int pc, u32 mask) {
       memcpy(&value, place.bytes + k * i->width, i->width);
       if (i->number == NUMBER_SIGNED) { int rest = 64 - 8 * i->width; value = (u64)((s64)(value << rest) >> rest); }
       memcpy(w->registers + i->slots[k] + l * i->row, &value, i->row);
+      if (i->order) look(run, pc, addresses[l], value, l);
     }
+    if (run->grid && i->order & ORDER_ACQUIRE && place.cells) acquire(run, cell_of(&place), l);
   }
   for (int k = 0; k < i->parts; k++) set_faults(w, i->slots[k], mask, nowhere | undefined[k]);
 }
@@ -165,6 +169,8 @@ static void store(Run* run, const Instruction* i, int pc, u32 mask) {
       int undefined = UNDEFINED(faults_of(w, slot)) >> l & 1;
       write_place(run, &place, pc, k * i->width, w->registers + slot + l * i->row, i->width, undefined, l);
     }
+    if (place.buffer > IN_SHARED) run->advances = 1;
+    if (run->grid && i->order & ORDER_RELEASE && place.cells) release(run, cell_of(&place), l);
   }
 }
 
@@ -232,6 +238,7 @@ static void await_copies(Run* run, u32 left) {
   Warp* w = run->warp;
   int kept = 0;
   run->stamp++;
+  run->order = 0;
   for (int k = 0; k < w->copy_count; k++) {
     Copy* c = &w->copies[k];
     if (w->copy_group - c->group <= left) { w->copies[kept++] = *c; continue; }
@@ -288,6 +295,10 @@ static void atomic(Run* run, const Instruction* i, int pc, u32 mask) {
     if (i->reduces == REDUCES_COMPARE) memcpy(&other, w->registers + i->slots[first + 2] + l * i->width, i->width);
     u64 now = combined(i->reduces, i->number, old, value, other, i->width);
     memcpy(place.bytes, &now, i->width);
+    if (place.buffer > IN_SHARED && now == old) look(run, pc, addresses[l], old, l);
+    else run->advances = 1;
+    if (run->grid && i->order & ORDER_ACQUIRE && place.cells) acquire(run, cell_of(&place), l);
+    if (run->grid && i->order & ORDER_RELEASE && place.cells) release(run, cell_of(&place), l);
     if (first) memcpy(w->registers + i->slots[0] + l * i->width, &old, i->width);
   }
   if (first) set_faults(w, i->slots[0], mask, undefined);

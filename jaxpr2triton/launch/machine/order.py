@@ -10,9 +10,9 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from jaxpr2triton.ir.digraph import backwards, pieces
-from jaxpr2triton.launch.machine.ptx import Instruction
+from jaxpr2triton.launch.machine.ptx import ASSERTION, Instruction
 
-_ENDS = ("bra", "ret", "exit", "trap")
+_ENDS = ("bra", "ret", "exit", "trap", ASSERTION)
 
 
 @dataclass

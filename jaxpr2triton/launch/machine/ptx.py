@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from jaxpr2triton.errors import CompilerBug
@@ -50,6 +50,18 @@ class Array:
     content: bytes = b""
 
 
+def laid_out(arrays: Mapping[str, Array]) -> tuple[dict[str, int], int]:
+    """Where each array begins, and where they end; those without a size share what comes after the others."""
+    places, end = {}, 0
+    for name, array in arrays.items():
+        if array.size:
+            end = -(-end // array.align) * array.align
+            places[name] = end
+            end += array.size
+    end = -(-end // 16) * 16
+    return places | {name: end for name, array in arrays.items() if not array.size}, end
+
+
 @dataclass(frozen=True)
 class Module:
     entry: str
@@ -70,6 +82,7 @@ WIDTHS = {
     **dict.fromkeys(("b64", "u64", "s64", "f64"), 8),
 }
 
+ASSERTION = "__assertfail"  # CUDA's function, whose first parameter is the message; it does not return
 STRUCTURE = "structure"  # the type of a parameter that is an array of bytes, whose parts have types of their own
 
 
@@ -265,8 +278,11 @@ class _Writer:
 
     def _call(self, call: Instruction, rest: str, names: dict[str, str], line: int) -> Iterator[Instruction]:
         match = re.match(r"(?:\(([^)]*)\)\s*,)?\s*([\w$]+)\s*(?:,\s*\(([^)]*)\))?", rest, re.S)
-        if match is None or match[2] not in self.functions or call.guard:
+        if match is None or call.guard or (match[2] != ASSERTION and match[2] not in self.functions):
             raise NotUnderstood(call.text)
+        if match[2] == ASSERTION:
+            yield replace(call, opcode=ASSERTION, operands=(names[_words(match[3])[0]],))
+            return
         callee = self.functions[match[2]]
         given = [names[name] for group in (match[1], match[3]) for name in _words(group or "")]
         wanted = [name for name, _ in (*callee.results, *callee.parameters)]

@@ -12,7 +12,7 @@ import numpy as np
 from jaxpr2triton.launch.machine import layout
 from jaxpr2triton.launch.machine.encode import Encoded, Value, as_array, encode
 from jaxpr2triton.launch.machine.findings import Finding, in_words
-from jaxpr2triton.launch.machine.layout import BUFFER_SHIFT, LANES, WARPGROUP
+from jaxpr2triton.launch.machine.layout import BUFFER_SHIFT, LANES, WARPGROUP, Kind
 from jaxpr2triton.launch.machine.library import core, operation_functions
 from jaxpr2triton.launch.machine.ptx import NotUnderstood, parse
 
@@ -60,6 +60,9 @@ class Settings:
     quantum: int = 0  # instructions until another warp may go on; 0: only at barriers
     budget: int = 10**9  # instructions of warps
     programs: range | None = None  # which of the grid; all of them if None
+    resident: int = 0  # programs that are there at once, and take turns; 0: they run one after the other
+    turn: int = 2000  # instructions of warps that a program executes in one, at most
+    patience: int = 256  # turns of each program, in which none does anything but wait, until that is a deadlock
 
 
 EVERYTHING = Settings()
@@ -125,9 +128,13 @@ def run(
         file=encoded.file + LANES * 8,
         threads=threads,
         grid=grid,
+        programs=math.prod(grid),
         first=programs.start,
         end=min(programs.stop, math.prod(grid)),
         step=programs.step,
+        resident=min(settings.resident, len(programs)),
+        turn=settings.turn,
+        patience=settings.patience,
         shared=encoded.static_shared + shared,
         shared_granule=encoded.shared_granule,
         local=encoded.local,
@@ -143,11 +150,20 @@ def run(
     texts, lines = [each.text for each in module.body], [each.line for each in module.body]
     users = dict(program.users)
     return Ran(
-        findings=tuple(in_words(findings[k], names, texts, lines, users) for k in range(machine.finding_count)),
+        findings=tuple(
+            in_words(each, names, texts, lines, users, _said(each, every)) for each in findings[: machine.finding_count]
+        ),
         executed=machine.executed,
         counts=counts,
         unwritten={b.name: _unwritten(b, c, encoded) for b, c in zip(blocks, cells) if c is not None},
     )
+
+
+def _said(found: layout.Finding, blocks: Sequence[Block]) -> str:
+    """The message of an assertion, which ends at the first zero."""
+    if found.kind != Kind.ASSERTION_FAILS or not 0 <= found.buffer < len(blocks):
+        return ""
+    return blocks[found.buffer].data.tobytes()[found.offset :].partition(b"\0")[0].decode(errors="replace")
 
 
 def _granule(block: Block, encoded: Encoded) -> int:

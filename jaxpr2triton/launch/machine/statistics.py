@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxpr2triton.launch.machine.ptx import Instruction
+from jaxpr2triton.launch.machine.ptx import ASSERTION, Instruction
 
-_CONTROL = ("bra", "ret", "exit", "trap")
+_CONTROL = ("bra", "ret", "exit", "trap", ASSERTION)
 _BARRIERS = ("bar", "barrier")
 _LANES = ("shfl", "redux", "vote", "match")
 _APPROXIMATE = ("ex2", "lg2", "sin", "cos", "tanh", "rcp", "sqrt", "rsqrt", "div")
