@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from jaxpr2triton.hardware import Target
+from jaxpr2triton.hardware import SHARED_RESERVED, Target
 from jaxpr2triton.ir.cycles import Cycles, LoopCycles, Stall
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.compile.compile import compile_kernel
@@ -114,7 +114,7 @@ def cycles_of(kernel: Kernel, target: Target) -> Cycles:
     way = walker.whole()
     crowd = _crowd(kernel, target, machine, resources, binary.shared)
     at_once = min(crowd.at_once, crowd.programs)
-    room = machine.first_level - at_once * (binary.shared + machine.shared_reserved)
+    room = machine.first_level - at_once * (binary.shared + SHARED_RESERVED)
     reuse = reuse_of(flow, way, rounds, machine.lanes * kernel.num_warps, at_once, room)
     moved = moved_by(code, machine.lanes)
     near, far = (
@@ -160,13 +160,7 @@ def _walked(way: Way, crowd: Crowd, new_warp: Callable[[], Warp]) -> Part:
 
 def _crowd(kernel: Kernel, target: Target, machine: Machine, resources: Resources, shared: int) -> Crowd:
     warps, programs = kernel.num_warps, math.prod(kernel.grid)
-    of_warp = -(-resources.registers * machine.lanes // machine.registers_at_once) * machine.registers_at_once
-    most = min(
-        target.registers // (of_warp * warps) if of_warp else machine.programs,
-        machine.shared // (shared + machine.shared_reserved),
-        machine.warps // warps,
-        machine.programs,
-    )
+    most = target.at_once(resources.registers, shared, warps)
     rate = min(machine.cache_rate / min(programs, target.processors), machine.cache_rate_of_one)
     of_processor = -(-programs // target.processors)
     return Crowd(machine, target.schedulers, warps, of_processor, max(most, 1), rate)
