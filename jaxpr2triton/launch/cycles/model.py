@@ -28,6 +28,7 @@ from jaxpr2triton.launch.compile.nvidia_tools import Resources, machine_code
 from jaxpr2triton.launch.cycles.concurrent_warps import round_of_all
 from jaxpr2triton.launch.cycles.flow import flow_of
 from jaxpr2triton.launch.cycles.latencies import MEMORY_PIPE, TENSOR_CORES, Machine, machine_of
+from jaxpr2triton.launch.cycles.meetings import Meetings, asked_once
 from jaxpr2triton.launch.cycles.path import Walker, Way
 from jaxpr2triton.launch.cycles.reuse import reuse_of
 from jaxpr2triton.launch.cycles.sass import instructions
@@ -35,12 +36,25 @@ from jaxpr2triton.launch.cycles.sectors import moved_by
 from jaxpr2triton.launch.cycles.steps import Known, foreign_loops, matched, source_loops, taken
 from jaxpr2triton.launch.cycles.tensor_cores import multiplies_async
 from jaxpr2triton.launch.cycles.trips import rounds_of
-from jaxpr2triton.launch.cycles.warp import ARITHMETIC, ISSUE, ONE_WARP, WHOLE, Part, Phase, Tally, Warp, tally
+from jaxpr2triton.launch.cycles.warp import (
+    ARITHMETIC,
+    ISSUE,
+    MEETINGS,
+    ONE_WARP,
+    WHOLE,
+    Part,
+    Phase,
+    Tally,
+    Warp,
+    tally,
+)
+from jaxpr2triton.policy import policy_of
 from jaxpr2triton.progress import counted, working
 
 CACHE = "bytes (L2)"
 BYTES = "bytes"
-UNSURE = ("loads (L2)", "stores", "barriers", "shared memory", "local memory", CACHE)  # more than the code decides
+# More than the code decides.
+UNSURE = ("loads (L2)", MEETINGS, "stores", "barriers", "shared memory", "local memory", CACHE)
 MUCH_OF_IT = 0.2  # of all cycles
 
 
@@ -106,11 +120,12 @@ def cycles_of(kernel: Kernel, target: Target) -> Cycles:
     binary = compile_kernel(kernel, target)
     text, resources = machine_code(str(binary.code), target.arch)
     code = instructions(text)
-    flow = flow_of(code)
+    flow, asks = asked_once(flow_of(code))
+    meetings = Meetings(asks, policy_of(target).loops.meeting_us * machine.clock * 1000)
     rounds = {loop.head: rounds_of(flow, loop) for loop in flow.loops}
     source = source_loops(kernel.source, kernel.name)
     foreign = foreign_loops(flow.loops, source, rounds)
-    walker = Walker(flow, "call" not in str(binary.code), foreign)
+    walker = Walker(flow, not calls_of_its_own(str(binary.code)), foreign)
     way = walker.whole()
     crowd = _crowd(kernel, target, machine, resources, binary.shared)
     at_once = min(crowd.at_once, crowd.programs)
@@ -118,7 +133,7 @@ def cycles_of(kernel: Kernel, target: Target) -> Cycles:
     reuse = reuse_of(flow, way, rounds, machine.lanes * kernel.num_warps, at_once, room)
     moved = moved_by(code, machine.lanes)
     near, far = (
-        _walked(way, crowd, partial(Warp, machine, is_far, rounds, reuse, moved, kernel.num_warps))
+        _walked(way, crowd, partial(Warp, machine, is_far, rounds, reuse, moved, kernel.num_warps, meetings))
         for is_far in (False, True)
     )
     known = matched(near.inner, source, rounds)
@@ -144,6 +159,11 @@ def cycles_of(kernel: Kernel, target: Target) -> Cycles:
         jumped_over=len(walker.jumped_over),
         both_sides=len(walker.both),
     )
+
+
+def calls_of_its_own(ptx: str) -> bool:
+    """Whether functions of the kernel are called; what is asserted calls one that is not its own."""
+    return any("call" in line and "__assertfail" not in line and "callseq" not in line for line in ptx.split("\n"))
 
 
 def _walked(way: Way, crowd: Crowd, new_warp: Callable[[], Warp]) -> Part:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from jaxpr2triton.launch.cycles.flow import Flow, Loop
+from jaxpr2triton.launch.cycles.meetings import forgetting
 from jaxpr2triton.launch.cycles.path import Round, Way
 from jaxpr2triton.launch.cycles.sass import Instruction
 
@@ -36,11 +37,11 @@ class Reuse:
 
 def reuse_of(flow: Flow, way: Way, rounds: Mapping[int, int | None], lanes: int, programs: int, room: int) -> Reuse:
     """Of `lanes` in a program, so many programs at once; `room` is what the cache holds."""
-    causes = _causes(flow)
+    causes, forgetful = _causes(flow), forgetting(flow)
     again: dict[int, bool] = {}
     footprint = 0
     for each, loops in _loads(way, ()):
-        repeated = [head for head in loops if head not in causes[each.address] and rounds[head] != 1]
+        repeated = [head for head in loops if head not in causes[each.address] | forgetful and rounds[head] != 1]
         if not repeated and PROGRAM in causes[each.address]:
             continue
         again[each.address] = bool(repeated)
