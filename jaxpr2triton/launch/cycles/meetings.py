@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from jaxpr2triton.launch.cycles.flow import Block, Flow, Loop
 from jaxpr2triton.launch.cycles.sass import Instruction
 
-ASKS = "STRONG"  # a load of what other programs write
 COMES = ("ATOMG", "ATOM", "RED", "REDG")
 FORGETS = frozenset({"CCTL"})
 
@@ -29,15 +28,20 @@ class Meetings:
     cycles: float = 0.0
 
 
+def asks(each: Instruction) -> bool:
+    """Whether it loads what other programs write meanwhile: no cache of a processor's may answer."""
+    return each.kind == "LDG" and "STRONG" in each.name
+
+
 def asked_once(flow: Flow) -> tuple[Flow, frozenset[int]]:
     """The flow in which nobody asks again and nothing fails; and the addresses of those who ask."""
     blocks = {place: _going_on(block, flow) for place, block in flow.blocks.items()}
-    asks = []
+    asking = []
     for loop, load in _spins(Flow(blocks)):
-        asks.append(load.address)
+        asking.append(load.address)
         for place in loop.addresses & blocks.keys():
             blocks[place] = _without(blocks[place], loop.head)
-    return Flow(blocks), frozenset(asks)
+    return Flow(blocks), frozenset(asking)
 
 
 def forgetting(flow: Flow) -> frozenset[int]:
@@ -47,8 +51,7 @@ def forgetting(flow: Flow) -> frozenset[int]:
 
 def _spins(flow: Flow) -> Iterator[tuple[Loop, Instruction]]:
     """The innermost loop around each load of what others write."""
-    loads = [each for block in flow.blocks.values() for each in block.code if each.kind == "LDG" and ASKS in each.name]
-    for load in loads:
+    for load in (each for block in flow.blocks.values() for each in block.code if asks(each)):
         around = [loop for loop in flow.loops if load.address in loop.addresses]
         if around:
             yield min(around, key=lambda loop: len(loop.instructions)), load
