@@ -200,7 +200,7 @@ class Loops:
     launches_of_a_graph: int = 5  # of a step at least; each of fewer is one after a break
     asking: float = 10.0  # … until the host knows whether a `while` goes on
     loop_overhead_launches: int = 3  # launches for what each step reads of its place, writes there, and counts
-    meeting_us: float = 1.2  # all programs of a device, an estimate
+    meeting_us: float = 1.2  # until all programs of a device have met: an estimate
     longer: float = 1.2  # times as long, from which on a kernel or XLA is the slower one: estimates are no closer
 
 

@@ -1,4 +1,4 @@
-"""Kernels whose programs wait for each other: what is launched, and one that does not fit ends as it would on a device."""
+"""Kernels whose programs wait for each other: what is launched, and that one that does not fit is an error there."""
 
 from __future__ import annotations
 
