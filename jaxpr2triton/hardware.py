@@ -9,6 +9,8 @@ from jaxpr2triton.errors import UserError
 SECTOR, LINE = 8, 32  # numbers of 4 bytes that memory moves at least, and that a cache keeps together
 ALIGNED = 16  # bytes that a thread reads at once, from a place that is a multiple of them
 MOST_PROGRAMS = (2**31 - 1, 65_535, 65_535)  # along each dimension of a grid
+REGISTERS_AT_ONCE = 256  # that a warp is given: a multiple of it
+SHARED_RESERVED = 1024  # bytes of shared memory more than it asks for that a program takes
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Target:
     schedulers: int = 4  # of one processor
     cores: int = 128  # elements of f32 that one processor begins to compute in a cycle
     tf32: bool = True  # whether f32 is multiplied with fewer bits where nobody asks for more, as XLA does there
+    warps: int = 64  # that a processor keeps at once, at most; of CUDA devices
+    programs: int = 32  # … and programs
 
     @property
     def issue(self) -> int:
@@ -39,6 +43,13 @@ class Target:
     def lanes(self) -> int:
         """Of a program that has a warp for each scheduler."""
         return self.schedulers * self.warp_size
+
+    def at_once(self, registers: int, shared: int, num_warps: int) -> int:
+        """How many programs a processor has room for, as CUDA counts them: each scheduler has registers of its own."""
+        of_warp = -(-registers * self.warp_size // REGISTERS_AT_ONCE) * REGISTERS_AT_ONCE
+        warps = self.schedulers * (self.registers // self.schedulers // of_warp) if of_warp else self.warps
+        of_shared = (self.shared_bytes + SHARED_RESERVED) // (shared + SHARED_RESERVED)
+        return min(warps // num_warps, self.warps // num_warps, of_shared, self.programs)
 
     def moving(self, nbytes: float) -> float:
         """Microseconds in which so many bytes pass through memory."""
@@ -51,11 +62,11 @@ class Target:
 
 _TARGETS = (
     Target("sm_80", "cuda", 80, 32, 166_912, 108, 1.41, 2039, 1024, cores=64),
-    Target("sm_86", "cuda", 86, 32, 101_376, 82, 1.7, 936, 256),
-    Target("sm_89", "cuda", 89, 32, 101_376, 128, 2.5, 1008, 256),
+    Target("sm_86", "cuda", 86, 32, 101_376, 82, 1.7, 936, 256, warps=48, programs=16),
+    Target("sm_89", "cuda", 89, 32, 101_376, 128, 2.5, 1008, 256, warps=48, programs=24),
     Target("sm_90", "cuda", 90, 32, 232_448, 132, 1.755, 3000, 2048),
     Target("sm_100", "cuda", 100, 32, 232_448, 148, 1.85, 8000, 4096),
-    Target("sm_120", "cuda", 120, 32, 101_376, 170, 2.4, 1792, 256),
+    Target("sm_120", "cuda", 120, 32, 101_376, 170, 2.4, 1792, 256, warps=48, programs=24),
     Target("gfx90a", "hip", "gfx90a", 64, 65_536, 104, 1.7, 1638, 512, 131_072, 512, cores=64, tf32=False),
     Target("gfx942", "hip", "gfx942", 64, 65_536, 304, 2.1, 5300, 1024, 131_072, 512, cores=64, tf32=False),
 )

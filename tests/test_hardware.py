@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from jaxpr2triton.errors import UserError
-from jaxpr2triton.hardware import DEFAULT_TARGET, TARGETS, Target, target_named
+from jaxpr2triton.hardware import DEFAULT_TARGET, SHARED_RESERVED, TARGETS, Target, target_named
 from jaxpr2triton.launch.cycles.latencies import MACHINES
 
 
@@ -23,17 +23,19 @@ class Sheet:
     tensor_rate: float  # TFLOP/s of 16-bit floats that are added up in f32, without sparsity
     shared: int  # KB that one program may use, of the CUDA Programming Guide's table of compute capabilities
     registers: int  # KB of one processor
+    warps: int = 0  # of one processor at once, of the same table
+    programs: int = 0
 
 
 # From "A100 80GB", "GA102" and "Ada" white papers, "H100 SXM", "HGX B200", the "RTX Blackwell" white paper, and AMD's
 # pages of MI250 (half of it: a card is two devices) and MI300X.
 SHEETS = {
-    "sm_80": Sheet("A100 SXM 80 GB", 108, 6_912, 1.41, 2_039, 312, 163, 256),
-    "sm_86": Sheet("GeForce RTX 3090", 82, 10_496, 1.695, 936, 71, 99, 256),
-    "sm_89": Sheet("GeForce RTX 4090", 128, 16_384, 2.52, 1_008, 165.2, 99, 256),
-    "sm_90": Sheet("H100 SXM", 132, 16_896, 1.98, 3_350, 989.4, 227, 256),
-    "sm_100": Sheet("B200", 148, 18_944, 1.98, 8_000, 2_250, 227, 256),
-    "sm_120": Sheet("GeForce RTX 5090", 170, 21_760, 2.407, 1_792, 209.5, 99, 256),
+    "sm_80": Sheet("A100 SXM 80 GB", 108, 6_912, 1.41, 2_039, 312, 163, 256, 64, 32),
+    "sm_86": Sheet("GeForce RTX 3090", 82, 10_496, 1.695, 936, 71, 99, 256, 48, 16),
+    "sm_89": Sheet("GeForce RTX 4090", 128, 16_384, 2.52, 1_008, 165.2, 99, 256, 48, 24),
+    "sm_90": Sheet("H100 SXM", 132, 16_896, 1.98, 3_350, 989.4, 227, 256, 64, 32),
+    "sm_100": Sheet("B200", 148, 18_944, 1.98, 8_000, 2_250, 227, 256, 64, 32),
+    "sm_120": Sheet("GeForce RTX 5090", 170, 21_760, 2.407, 1_792, 209.5, 99, 256, 48, 24),
     "gfx90a": Sheet("Instinct MI250, one of two", 104, 6_656, 1.7, 1_638.4, 181.05, 64, 512),
     "gfx942": Sheet("Instinct MI300X", 304, 19_456, 2.1, 5_300, 1_307.4, 64, 512),
 }
@@ -62,6 +64,7 @@ def test_targets_are_as_their_data_sheets_say(name: str) -> None:
     assert target.schedulers == 4
     assert target.registers_of_a_thread == (255 if target.backend == "cuda" else 512)
     assert target.tf32 == (target.backend == "cuda")
+    assert target.backend != "cuda" or (target.warps, target.programs) == (sheet.warps, sheet.programs)
 
 
 @dataclass(frozen=True)
@@ -70,16 +73,14 @@ class Processor:
 
     first_level: int  # KB, with shared memory
     shared: int  # KB
-    warps: int
-    programs: int
     f64: float  # TFLOP/s of the device, without tensor cores
     f64_tensor: float  # … and with them
     cache_rate: float  # bytes of the second-level cache in a cycle, for reading
 
 
 PROCESSORS = {
-    "sm_80": Processor(192, 164, 64, 32, 9.7, 19.5, 5_120),
-    "sm_90": Processor(256, 228, 64, 32, 33.5, 66.9, 5_120),
+    "sm_80": Processor(192, 164, 9.7, 19.5, 5_120),
+    "sm_90": Processor(256, 228, 33.5, 66.9, 5_120),
 }
 
 
@@ -87,9 +88,8 @@ PROCESSORS = {
 def test_what_is_modelled_is_as_published(name: str) -> None:
     machine, processor, boost = MACHINES[name], PROCESSORS[name], SHEETS[name].boost
     target = machine.target
-    assert (machine.first_level, machine.shared) == (processor.first_level * 1024, processor.shared * 1024)
-    assert (machine.warps, machine.programs, machine.lanes) == (processor.warps, processor.programs, 32)
-    assert machine.shared - machine.shared_reserved == target.shared_bytes
+    assert (machine.first_level, machine.lanes) == (processor.first_level * 1024, 32)
+    assert target.shared_bytes + SHARED_RESERVED == processor.shared * 1024
     assert machine.float_cycles == target.issue
     per_cycle = target.processors * boost / 1000
     lanes = target.schedulers * machine.lanes / machine.f64_cycles
@@ -98,7 +98,25 @@ def test_what_is_modelled_is_as_published(name: str) -> None:
     assert 0.7 * processor.cache_rate <= machine.cache_rate <= processor.cache_rate
     assert machine.cache_rate / target.processors <= machine.cache_rate_of_one <= 128
     assert 30 <= machine.load_again < machine.load < machine.load_from_memory <= 1_000
-    assert 0.5 <= machine.of_one_warp <= 1 and machine.registers_at_once == 256
+    assert 0.5 <= machine.of_one_warp <= 1
+
+
+@pytest.mark.parametrize(
+    ("registers", "shared", "num_warps", "programs"),
+    [
+        (32, 0, 4, 16),  # as many warps as there are
+        (16, 0, 1, 32),  # … and programs
+        (128, 0, 4, 4),
+        (168, 0, 4, 3),
+        (200, 0, 1, 8),  # ten by all registers together, but two by those of each scheduler
+        (255, 0, 16, 0),
+        (32, 100_000, 4, 2),
+        (32, 232_448, 4, 1),
+    ],
+)
+def test_programs_that_a_processor_has_room_for(registers: int, shared: int, num_warps: int, programs: int) -> None:
+    """As CUDA's `cuda_occupancy.h` counts them on an H100."""
+    assert DEFAULT_TARGET.at_once(registers, shared, num_warps) == programs
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from jaxpr2triton.ir.kernel import Buffer, Kernel
 from jaxpr2triton.launch.compile import cache, compile
+from jaxpr2triton.rules.helpers import texts_of
 
 Spec = tuple[str, tuple[int, ...], str]  # name, shape, dtype
 
@@ -69,6 +71,34 @@ SOFTMAX = make_kernel(
     [("out", (5, 300), "float32")],
     (5, 1, 1),
 )
+
+
+def shift_kernel(programs: int = 8, steps: int = 4, num_warps: int = 4, lanes: int = 128) -> Kernel:
+    """In each step every element gets its right neighbour added, whichever program has that: all of them meet."""
+    size = programs * lanes
+    text = f"""
+    @triton.jit
+    def shift(x_ptr, out_ptr, shown_ptr, met_ptr):
+        p = tl.program_id(0)
+        lane = tl.arange(0, {lanes})
+        x = tl.load(x_ptr + p * {lanes} + lane)
+        for t in range({steps}):
+            tl.store(shown_ptr + t % 2 * {size} + p * {lanes} + lane, x)
+            _all_meet(met_ptr, {programs})
+            x = x + tl.load(shown_ptr + t % 2 * {size} + (p * {lanes} + lane + 1) % {size})
+        tl.store(out_ptr + p * {lanes} + lane, x)
+    """
+    kernel = make_kernel(
+        "shift",
+        texts_of(["_all_meet"]) + textwrap.dedent(text).strip("\n"),
+        [("x", (size,), "float32")],
+        [("out", (size,), "float32")],
+        (programs, 1, 1),
+        num_warps,
+    )
+    shown = Buffer("shown", (2, size), dtype_of("float32"), is_exchanged=True)
+    met = Buffer("met", (1,), dtype_of("int32"), is_met=True)
+    return dataclasses.replace(kernel, kept=(shown, met))
 
 
 def add_kernel(size: int = 64, name: str = "add") -> Kernel:

@@ -33,7 +33,9 @@ NAMED = {
     "graph/dynamic.py": {"FAR": "beyond any array"},
     "graph/simplify.py": {"ROUNDS": WORK},
     "graph/spans.py": {"HUGE": "beyond any sum", "LARGE": "2^-11 of it is what a power of two may be wrong by"},
-    "hardware.py": {"MOST_PROGRAMS": LIMIT, "SECTOR": LIMIT, "LINE": LIMIT, "ALIGNED": LIMIT},
+    "hardware.py": dict.fromkeys(
+        ("MOST_PROGRAMS", "SECTOR", "LINE", "ALIGNED", "REGISTERS_AT_ONCE", "SHARED_RESERVED"), LIMIT
+    ),
     "ir/reduced.py": {"_TRIED": WORK},
     "ir/digraph.py": dict.fromkeys(("_SOURCE", "_SINK"), "numbers of two nodes"),
     "ir/foreign.py": {"DEEPEST": "what goes deeper goes on for ever"},

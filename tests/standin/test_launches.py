@@ -171,7 +171,7 @@ def test_one_parameter_too_many_is_noticed() -> None:
     def with_another(target: str, results: Any, **options: Any) -> Any:
         return call(target, [*results, jax.ShapeDtypeStruct((8,), np.float32)], **options)
 
-    with mock.patch.object(bridge, "encode_kernel_call", lambda *message: encode(*message[:-1], message[-1] + 1)):
+    with mock.patch.object(bridge, "encode_kernel_call", lambda *message: encode(*message[:-1], [*message[-1], 0])):
         assert WHAT_IS_SEEN["one parameter too many"] in seen_of(mock.patch.object(jax.ffi, "ffi_call", with_another))
 
 

@@ -31,14 +31,18 @@ def planned_for(platform: str = "") -> Target:
 
 
 def target_for(platform: str) -> Target:
-    """The target for code that is lowered for `platform`, cuda or rocm; no device is needed."""
+    """The target for code that is lowered for `platform`, cuda or rocm; no device is needed.
+
+    A local device has as many processors as it says: fewer than others of its kind, or a part of them.
+    """
     wanted = _wanted()
     if wanted and wanted.backend == _BACKENDS[platform]:
-        return wanted
-    capability = _local_capability(platform)
-    if capability is None:
-        return _DEFAULTS[platform]
-    return target_of_capability(capability)
+        found = wanted
+    else:
+        capability = _local_capability(platform)
+        found = _DEFAULTS[platform] if capability is None else target_of_capability(capability)
+    processors = _local_processors(platform)
+    return dataclasses.replace(found, processors=processors) if processors not in (0, found.processors) else found
 
 
 def _wanted() -> Target | None:
@@ -52,11 +56,20 @@ def _wanted() -> Target | None:
 
 def _local_capability(platform: str) -> str | None:
     """What the first local device of that platform says it is: 9.0, or gfx942:sramecc+:xnack-."""
-    try:
-        devices = jax.local_devices(backend=platform)
-    except RuntimeError:  # there is no such backend on this machine
-        return None
+    devices = _local_devices(platform)
     return str(devices[0].compute_capability) if devices else None
+
+
+def _local_processors(platform: str) -> int:
+    """Of the local device of that platform that has the fewest; zero if none says how many it has."""
+    return min((getattr(device, "core_count", 0) for device in _local_devices(platform)), default=0)
+
+
+def _local_devices(platform: str) -> list[jax.Device]:
+    try:
+        return jax.local_devices(backend=platform)
+    except RuntimeError:  # there is no such backend on this machine
+        return []
 
 
 def target_of_capability(capability: str) -> Target:

@@ -21,7 +21,8 @@ from jaxpr2triton.errors import KernelRefused, SourceRefused, UserError
 from jaxpr2triton.hardware import MOST_PROGRAMS, Target, target_named
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.knobs import read_knobs
-from jaxpr2triton.launch.compile.alone import with_all_registers
+from jaxpr2triton.launch.compile.alone import with_all_registers, with_room
+from jaxpr2triton.launch.compile.asserted import named_in_errors
 from jaxpr2triton.launch.compile.cache import read_entry, write_entry
 from jaxpr2triton.launch.compile.helper import compiled_beside
 from jaxpr2triton.launch.compile.join import products_joined
@@ -134,7 +135,7 @@ def _key(kernel: Kernel, target: Target, lines: bool) -> str:
     names = [buffer.name for buffer in kernel.buffers]
     parts: list[Any] = [makers(), triton_version(), target.backend, target.arch, target.warp_size, target.shared_bytes]
     parts += [kernel.name, kernel.source, names, elements, kernel.grid, _options(kernel, target)]
-    parts += [_latency(target), _is_alone(kernel, target)]
+    parts += [_latency(target), _is_alone(kernel, target), _of_a_processor(kernel, target)]
     text = json.dumps(parts + ["lines"] if lines else parts)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -168,6 +169,9 @@ def _fresh(kernel: Kernel, target: Target, lines: bool) -> Binary:
     for axis, programs, most in zip("xyz", kernel.grid, MOST_PROGRAMS):
         if not 1 <= programs <= most:
             raise KernelRefused(f"kernel {kernel.name}: {programs} programs along {axis}, where 1 to {most} can run")
+    if kernel.meets and target.backend != "cuda":  # a wave releases what it has stored itself, and no more
+        seen = f"on {target.name} not all that one has stored is sure to be seen by the others"
+        raise KernelRefused(f"kernel {kernel.name} has programs that wait for each other, and {seen}")
     made = _stages(kernel, target, lines)
     if made.shared > target.shared_bytes:
         limit = f"{target.name} has {target.shared_bytes}"
@@ -178,7 +182,11 @@ def _fresh(kernel: Kernel, target: Target, lines: bool) -> Binary:
     code = made.stages[kind]
     if isinstance(code, str):
         code = products_awaited(products_joined(sums_parted(code, _latency(target))))
-        code = with_all_registers(code) if _is_alone(kernel, target) else code
+        if kernel.meets:
+            code = with_room(named_in_errors(code, kernel.name), _of_a_processor(kernel, target))
+            _check_room(kernel, target, ptxas_resources(code, target.arch).registers, made.shared)
+        elif _is_alone(kernel, target):
+            code = with_all_registers(code)
     return Binary(made.name, kind, code, made.shared, kernel.num_warps, target.name)
 
 
@@ -190,6 +198,19 @@ def _latency(target: Target) -> int:
 def _is_alone(kernel: Kernel, target: Target) -> bool:
     """Whether each program of a loop that carries something has a processor to itself."""
     return kernel.choice is not None and math.prod(kernel.grid) <= target.processors
+
+
+def _of_a_processor(kernel: Kernel, target: Target) -> int:
+    """How many programs have to run at once on some processor; none of those that do not wait for each other."""
+    return -(-math.prod(kernel.grid) // target.processors) if kernel.meets else 0
+
+
+def _check_room(kernel: Kernel, target: Target, registers: int, shared: int) -> None:
+    """`KernelRefused` unless all programs run at once: they would wait for those that cannot begin."""
+    at_once, programs = target.at_once(registers, shared, kernel.num_warps), math.prod(kernel.grid)
+    if at_once < _of_a_processor(kernel, target):
+        room = f"{target.name} has room for {at_once} on each of its {target.processors} processors"
+        raise KernelRefused(f"kernel {kernel.name} needs all of its {programs} programs to run at once, and {room}")
 
 
 @functools.lru_cache(maxsize=8)

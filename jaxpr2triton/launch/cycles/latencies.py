@@ -77,13 +77,8 @@ class Machine:
     load_from_memory: int  # … from device memory
     float_cycles: int  # of a scheduler's f32 pipe for one instruction of a warp
     f64_cycles: int
-    warps: int  # of a processor, at most
-    programs: int  # of a processor, at most
-    shared: int  # bytes of a processor's shared memory
-    shared_reserved: int  # bytes more than it asks for that a program takes
     f64_products: int  # of f64 that a processor's tensor cores add in a cycle
     of_one_warp: float  # the part of `Target.products` that they add where each warp multiplies by itself
-    registers_at_once: int = 256  # that a warp is given: a multiple of it
     lanes: int = 32
 
     @property
@@ -134,8 +129,8 @@ class Machine:
 
 
 MACHINES = {
-    "sm_80": Machine(TARGETS["sm_80"], 3600, 64, 196_608, 34, 220, 480, 2, 4, 64, 32, 167_936, 1024, 64, 1.0),
-    "sm_90": Machine(TARGETS["sm_90"], 4880, 122, 262_144, 34, 278, 700, 1, 2, 64, 32, 233_472, 1024, 128, 0.5),
+    "sm_80": Machine(TARGETS["sm_80"], 3600, 64, 196_608, 34, 220, 480, 2, 4, 64, 1.0),
+    "sm_90": Machine(TARGETS["sm_90"], 4880, 122, 262_144, 34, 278, 700, 1, 2, 128, 0.5),
 }
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from jaxpr2triton.hardware import Target
+from jaxpr2triton.hardware import SHARED_RESERVED, Target
 from jaxpr2triton.ir.cycles import Cycles, LoopCycles, Stall
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.compile.compile import compile_kernel
@@ -28,6 +28,7 @@ from jaxpr2triton.launch.compile.nvidia_tools import Resources, machine_code
 from jaxpr2triton.launch.cycles.concurrent_warps import round_of_all
 from jaxpr2triton.launch.cycles.flow import flow_of
 from jaxpr2triton.launch.cycles.latencies import MEMORY_PIPE, TENSOR_CORES, Machine, machine_of
+from jaxpr2triton.launch.cycles.meetings import Meetings, asked_once
 from jaxpr2triton.launch.cycles.path import Walker, Way
 from jaxpr2triton.launch.cycles.reuse import reuse_of
 from jaxpr2triton.launch.cycles.sass import instructions
@@ -35,12 +36,25 @@ from jaxpr2triton.launch.cycles.sectors import moved_by
 from jaxpr2triton.launch.cycles.steps import Known, foreign_loops, matched, source_loops, taken
 from jaxpr2triton.launch.cycles.tensor_cores import multiplies_async
 from jaxpr2triton.launch.cycles.trips import rounds_of
-from jaxpr2triton.launch.cycles.warp import ARITHMETIC, ISSUE, ONE_WARP, WHOLE, Part, Phase, Tally, Warp, tally
+from jaxpr2triton.launch.cycles.warp import (
+    ARITHMETIC,
+    ISSUE,
+    MEETINGS,
+    ONE_WARP,
+    WHOLE,
+    Part,
+    Phase,
+    Tally,
+    Warp,
+    tally,
+)
+from jaxpr2triton.policy import policy_of
 from jaxpr2triton.progress import counted, working
 
 CACHE = "bytes (L2)"
 BYTES = "bytes"
-UNSURE = ("loads (L2)", "stores", "barriers", "shared memory", "local memory", CACHE)  # more than the code decides
+# More than the code decides.
+UNSURE = ("loads (L2)", MEETINGS, "stores", "barriers", "shared memory", "local memory", CACHE)
 MUCH_OF_IT = 0.2  # of all cycles
 
 
@@ -106,19 +120,20 @@ def cycles_of(kernel: Kernel, target: Target) -> Cycles:
     binary = compile_kernel(kernel, target)
     text, resources = machine_code(str(binary.code), target.arch)
     code = instructions(text)
-    flow = flow_of(code)
+    flow, asks = asked_once(flow_of(code))
+    meetings = Meetings(asks, policy_of(target).loops.meeting_us * machine.clock * 1000)
     rounds = {loop.head: rounds_of(flow, loop) for loop in flow.loops}
     source = source_loops(kernel.source, kernel.name)
     foreign = foreign_loops(flow.loops, source, rounds)
-    walker = Walker(flow, "call" not in str(binary.code), foreign)
+    walker = Walker(flow, not calls_of_its_own(str(binary.code)), foreign)
     way = walker.whole()
     crowd = _crowd(kernel, target, machine, resources, binary.shared)
     at_once = min(crowd.at_once, crowd.programs)
-    room = machine.first_level - at_once * (binary.shared + machine.shared_reserved)
+    room = machine.first_level - at_once * (binary.shared + SHARED_RESERVED)
     reuse = reuse_of(flow, way, rounds, machine.lanes * kernel.num_warps, at_once, room)
     moved = moved_by(code, machine.lanes)
     near, far = (
-        _walked(way, crowd, partial(Warp, machine, is_far, rounds, reuse, moved, kernel.num_warps))
+        _walked(way, crowd, partial(Warp, machine, is_far, rounds, reuse, moved, kernel.num_warps, meetings))
         for is_far in (False, True)
     )
     known = matched(near.inner, source, rounds)
@@ -146,6 +161,11 @@ def cycles_of(kernel: Kernel, target: Target) -> Cycles:
     )
 
 
+def calls_of_its_own(ptx: str) -> bool:
+    """Whether functions of the kernel are called; what is asserted calls one that is not its own."""
+    return any("call" in line and "__assertfail" not in line and "callseq" not in line for line in ptx.split("\n"))
+
+
 def _walked(way: Way, crowd: Crowd, new_warp: Callable[[], Warp]) -> Part:
     """Through the code by a warp that is alone, and where products are under way meanwhile by all that run at once."""
     whole = new_warp().walk(way)
@@ -160,13 +180,7 @@ def _walked(way: Way, crowd: Crowd, new_warp: Callable[[], Warp]) -> Part:
 
 def _crowd(kernel: Kernel, target: Target, machine: Machine, resources: Resources, shared: int) -> Crowd:
     warps, programs = kernel.num_warps, math.prod(kernel.grid)
-    of_warp = -(-resources.registers * machine.lanes // machine.registers_at_once) * machine.registers_at_once
-    most = min(
-        target.registers // (of_warp * warps) if of_warp else machine.programs,
-        machine.shared // (shared + machine.shared_reserved),
-        machine.warps // warps,
-        machine.programs,
-    )
+    most = target.at_once(resources.registers, shared, warps)
     rate = min(machine.cache_rate / min(programs, target.processors), machine.cache_rate_of_one)
     of_processor = -(-programs // target.processors)
     return Crowd(machine, target.schedulers, warps, of_processor, max(most, 1), rate)

@@ -4,7 +4,8 @@
         tl.load(w_ptr + k), …            they take 16 KiB, so they stay; xs moves on with t, and comes from further away
         tl.load(xs_ptr + t * 64 + k)
 
-What an address depends on is followed through registers: the number of the program, and the rounds of loops.
+Where all programs meet in a round, that cache has forgotten all behind it. What an address depends on is followed
+through registers: the number of the program, and the rounds of loops.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from jaxpr2triton.launch.cycles.flow import Flow, Loop
+from jaxpr2triton.launch.cycles.meetings import asks, forgetting
 from jaxpr2triton.launch.cycles.path import Round, Way
 from jaxpr2triton.launch.cycles.sass import Instruction
 
@@ -36,12 +38,12 @@ class Reuse:
 
 def reuse_of(flow: Flow, way: Way, rounds: Mapping[int, int | None], lanes: int, programs: int, room: int) -> Reuse:
     """Of `lanes` in a program, so many programs at once; `room` is what the cache holds."""
-    causes = _causes(flow)
+    causes, forgetful = _causes(flow), forgetting(flow)
     again: dict[int, bool] = {}
     footprint = 0
     for each, loops in _loads(way, ()):
-        repeated = [head for head in loops if head not in causes[each.address] and rounds[head] != 1]
-        if not repeated and PROGRAM in causes[each.address]:
+        repeated = [head for head in loops if head not in causes[each.address] | forgetful and rounds[head] != 1]
+        if not repeated and (PROGRAM in causes[each.address] or forgetful.intersection(loops)):
             continue
         again[each.address] = bool(repeated)
         places = each.width * lanes * (programs if PROGRAM in causes[each.address] else 1)
@@ -58,7 +60,7 @@ def _loads(way: Way, loops: tuple[int, ...]) -> Iterator[tuple[Instruction, tupl
     for step in way.steps:
         if isinstance(step, Round):
             yield from _loads(step.steps, (*loops, step.loop.head))
-        elif step.kind == "LDG":
+        elif step.kind == "LDG" and not asks(step):
             yield step, loops
 
 

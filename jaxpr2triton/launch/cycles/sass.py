@@ -56,8 +56,13 @@ class Instruction:
         return bool(self.guard) or (self.kind == "BRA" and "," in self.operands)
 
     @property
+    def calls_outside(self) -> bool:
+        """Whether it calls a function that the code does not have; the only one is `__assertfail`, which ends it."""
+        return self.name.startswith("CALL.ABS") and self.target is None
+
+    @property
     def falls_through(self) -> bool:
-        return self.kind not in LEAVES or self.is_conditional
+        return (self.kind not in LEAVES and not self.calls_outside) or self.is_conditional
 
     @cached_property
     def width(self) -> int:

@@ -21,6 +21,7 @@ from jaxpr2triton.launch.cycles.latencies import (
     WAITS,
     Machine,
 )
+from jaxpr2triton.launch.cycles.meetings import COMES, Meetings
 from jaxpr2triton.launch.cycles.path import Round, Way
 from jaxpr2triton.launch.cycles.reuse import Reuse
 from jaxpr2triton.launch.cycles.sass import COUNTERS, Instruction
@@ -30,6 +31,8 @@ ROUNDS = 5  # of a loop, after which its rounds are taken to be equally long
 ISSUE = "issue"  # of a scheduler: one instruction in a cycle
 ONE_WARP = "issue of one warp"  # … where other warps could begin in between
 NO_REUSE = Reuse()
+NO_MEETINGS = Meetings()
+MEETINGS = "meetings"
 WHOLE = -1  # stands for a head where there is no loop
 Tally = defaultdict[str, float]  # cycles by what they are spent on
 ARITHMETIC = "dependent arithmetic"
@@ -85,10 +88,13 @@ class Warp:
         reuse: Reuse = NO_REUSE,
         moved: Mapping[int, int] | None = None,
         warps: int = 1,
+        meetings: Meetings = NO_MEETINGS,
     ) -> None:
         self.machine, self.from_memory, self.rounds, self.reuse = machine, from_memory, rounds, reuse
         self.warps = warps  # of its program
         self.moved = moved or {}  # bytes, of what does not move as many as there are lanes
+        self.meetings = meetings
+        self.came = 0.0  # when it was that it came to the last one
         self.now = 0.0
         self.clear = [0.0] * COUNTERS
         self.causes = [""] * COUNTERS
@@ -134,8 +140,14 @@ class Warp:
         passes = each.kind in TRAFFIC and each.address not in self.reuse.near
         phase.bytes += self.moved.get(each.address, self.machine.lanes * each.width) if passes else 0
         quick = each.address in self.reuse.quick
-        latency = self.machine.load_again if quick else self.machine.latency(each.kind, self.from_memory, self.warps)
-        cause = FIRST_LEVEL if quick else WAITS.get(each.kind, ARITHMETIC)
+        latency: float = self.machine.latency(each.kind, self.from_memory, self.warps)
+        cause = WAITS.get(each.kind, ARITHMETIC)
+        if quick:
+            latency, cause = self.machine.load_again, FIRST_LEVEL
+        if each.kind in COMES:
+            self.came = begin
+        if each.address in self.meetings.asks:
+            latency, cause = max(latency, self.came + self.meetings.cycles - begin), MEETINGS
         for counter, until in ((each.sets, latency), (each.reads, min(latency, READ))):
             if counter is not None and begin + until >= self.clear[counter]:
                 self.clear[counter], self.causes[counter] = begin + until, cause

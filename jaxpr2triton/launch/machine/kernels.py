@@ -58,7 +58,7 @@ def compiled_for_machine(kernel: Kernel, target: Target) -> Binary:
     """
     if target.backend != "cuda":
         raise UserError(f"the PTX simulator runs PTX, and {target.name} has none", hint="J2T_TARGET=sm_90")
-    known = NEWEST_WITHOUT if target == WITH_TENSOR_MEMORY and _MATRICES.search(kernel.source) else target
+    known = NEWEST_WITHOUT if target.name == WITH_TENSOR_MEMORY.name and _MATRICES.search(kernel.source) else target
     # Triton gives a call within a map no line, and LLVM refuses it where all else has one
     binary = compile_kernel(kernel, known, lines="tl.map_elementwise(" not in kernel.source)
     assert isinstance(binary.code, str)

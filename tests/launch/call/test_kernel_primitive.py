@@ -9,6 +9,7 @@ import warnings
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -19,12 +20,12 @@ import pytest
 from jaxpr2triton.errors import BugWarning, CompilerBug, KernelFallback, KernelRefused
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.ir.kernel import Kernel
-from jaxpr2triton.launch.call import bridge, primitive
+from jaxpr2triton.launch.call import bridge, devices, primitive
 from jaxpr2triton.launch.call.devices import target_for, target_of_capability
 from jaxpr2triton.launch.call.primitive import Mode, launch_kernel
 from jaxpr2triton.launch.call.proto import encode_kernel_call
 from jaxpr2triton.launch.compile.compile import compile_kernel
-from tests.launch.handmade import SOFTMAX, add_kernel, dtype_of, make_kernel
+from tests.launch.handmade import SOFTMAX, add_kernel, dtype_of, make_kernel, shift_kernel
 
 X = jnp.asarray(np.random.default_rng(0).standard_normal((5, 300), dtype=np.float32))
 BAD = make_kernel("bad", "tl.store(out_ptr, nowhere)", SPECS := [("x", (5, 300), "float32")], [("out", *SPECS[0][1:])])
@@ -179,6 +180,20 @@ def test_the_target_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert b".target sm_80" in message_of(lowered(launcher()))
 
 
+def test_a_local_device_has_as_many_processors_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An H100 for PCIe, and one that is shared out."""
+    local = [SimpleNamespace(compute_capability="9.0", core_count=count) for count in (114, 60)]
+    monkeypatch.setattr(devices, "_local_devices", lambda platform: local if platform == "cuda" else [])
+    assert target_for("cuda") == dataclasses.replace(TARGETS["sm_90"], processors=60)
+    assert devices.planned_for() == devices.planned_for("cuda") == target_for("cuda")
+    assert target_for("rocm") == TARGETS["gfx942"]
+    monkeypatch.setenv("J2T_TARGET", "sm_80")
+    assert target_for("cuda") == dataclasses.replace(TARGETS["sm_80"], processors=60)
+    assert devices.planned_for() == TARGETS["sm_80"]
+    del local[1].core_count, local[0]
+    assert target_for("cuda") == TARGETS["sm_80"]
+
+
 def test_targets_of_devices() -> None:
     assert target_of_capability("9.0") is TARGETS["sm_90"]
     assert target_of_capability("gfx942:sramecc+:xnack-") is TARGETS["gfx942"]
@@ -190,6 +205,34 @@ def test_targets_of_devices() -> None:
     assert str(caught.value) == "devices of compute capability 7.5 are too old for Triton's kernels"
     with pytest.raises(KernelRefused, match="kernels are not compiled for gfx1100, only for sm_80, "):
         target_of_capability("gfx1100")
+
+
+def test_the_counter_of_those_who_meet_is_zero_before() -> None:
+    """And nothing else is: what they show each other is written before it is read."""
+    kernel = shift_kernel()
+    function = launcher(kernel, lambda x: x)
+    lines = jax.jit(function).trace(jnp.zeros(1024)).lower(lowering_platforms=("cuda",)).as_text()
+    binary = compile_kernel(kernel, TARGETS["sm_90"])
+    zeroed = (0, 0, 0, kernel.kept[1].nbytes)
+    assert [buffer.begins_as_zero for buffer in kernel.buffers] == [size > 0 for size in zeroed]
+    expected = encode_kernel_call("shift", str(binary.code), 4, binary.shared, 90, (8, 1, 1), zeroed)
+    assert message_of(lines) == expected
+
+
+def test_programs_that_do_not_run_at_once_become_xlas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On this device; on a larger one of the same kind they run."""
+    function = launcher(shift_kernel(133, num_warps=16), lambda x: x + 1, strict=False)
+    x = jnp.zeros(133 * 128)
+    assert "custom_call" in jax.jit(function).trace(x).lower(lowering_platforms=("cuda",)).as_text()
+    small = [SimpleNamespace(compute_capability="9.0", core_count=30)]
+    monkeypatch.setattr(devices, "_local_devices", lambda platform: small)
+    with pytest.warns(KernelFallback) as caught:
+        text = jax.jit(lambda x: function(x)).trace(x).lower(lowering_platforms=("cuda",)).as_text()
+    assert "custom_call" not in text and "stablehlo.add" in text
+    assert [str(each.message) for each in caught] == [
+        "XLA runs what kernel shift was made for: kernel shift needs all of its 133 programs to run at once, and sm_90 "
+        "has room for 4 on each of its 30 processors"
+    ]
 
 
 def test_rocm_launches_what_was_compiled() -> None:

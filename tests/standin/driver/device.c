@@ -206,6 +206,7 @@ ENTRY cuGetErrorName(CUresult error, const char **out) {
         NAMED(CUDA_ERROR_NO_BINARY_FOR_GPU);
         NAMED(CUDA_ERROR_LAUNCH_FAILED);
         NAMED(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+        NAMED(CUDA_ERROR_ASSERT);
         NAMED(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         default:
             sprintf(text, "CUDA_ERROR_%d", error);

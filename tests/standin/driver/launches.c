@@ -41,6 +41,20 @@ static unsigned long registers_of(const Launch *launch) {
     return each * ((threads_of(launch) + 31) / 32 * 32);
 }
 
+/* Whether the programs of a kernel wait for each other: it asks for what others have stored, and what it asserts is that
+   they come. */
+static int meets(CUfunction f) {
+    const char *ptx = f->module->ptx;
+    return ptx && strstr(ptx, "ld.global.gpu.acquire") && strstr(ptx, "__assertfail");
+}
+
+static unsigned long at_once(const Launch *launch) {
+    int of_a_processor = 0;
+    cuOccupancyMaxActiveBlocksPerMultiprocessor(&of_a_processor, launch->function, (int)threads_of(launch),
+                                                launch->shared);
+    return (unsigned long)of_a_processor * PROCESSORS;
+}
+
 #define REFUSE(result, ...) return snprintf(why, size, __VA_ARGS__), result
 static CUresult refused(const Launch *launch, char *why, size_t size) {
     const CUfunction f = launch->function;
@@ -60,6 +74,11 @@ static CUresult refused(const Launch *launch, char *why, size_t size) {
     if (shared > SHARED_AT_MOST) REFUSE(BAD, "%lu bytes of shared memory", shared);
     if (registers_of(launch) > REGISTERS)
         REFUSE(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "%lu registers", registers_of(launch));
+    /* A device would begin, wait in vain, and assert. */
+    unsigned long programs = (unsigned long)grid[0] * grid[1] * grid[2];
+    if (meets(f) && programs > at_once(launch))
+        REFUSE(CUDA_ERROR_ASSERT, "%lu programs that wait for each other, and %lu run at once", programs,
+               at_once(launch));
     return OK;
 }
 

@@ -148,9 +148,9 @@ ENTRY cuKernelGetParamInfo(CUkernel k, size_t i, size_t *offset, size_t *size) {
 
 static int least(int a, int b) { return a < b ? a : b; }
 ENTRY cuOccupancyMaxActiveBlocksPerMultiprocessor(int *out, CUfunction f, int threads, size_t shared) {
-    int warps = (threads + 31) / 32, registers = (f->registers + 7) / 8 * 8 * 32 * warps;
-    int n = least(BLOCKS_OF_PROCESSOR, THREADS_OF_PROCESSOR / (threads > 0 ? threads : 1));
-    if (registers) n = least(n, REGISTERS / registers);
+    int warps = threads > 0 ? (threads + 31) / 32 : 1, registers = (f->registers + 7) / 8 * 8 * 32;
+    int n = least(BLOCKS_OF_PROCESSOR, THREADS_OF_PROCESSOR / 32 / warps);
+    if (registers) n = least(n, SCHEDULERS * (REGISTERS / SCHEDULERS / registers) / warps);
     *out = least(n, SHARED_OF_PROCESSOR / (int)(shared + f->shared + 1024));
     return OK;
 }

@@ -21,6 +21,7 @@ enum {
     SHARED_BY_DEFAULT = 49152,
     SHARED_OF_PROCESSOR = 233472,
     REGISTERS = 65536,
+    SCHEDULERS = 4, /* each has a part of the registers */
     THREADS_OF_BLOCK = 1024,
     THREADS_OF_PROCESSOR = 2048,
     BLOCKS_OF_PROCESSOR = 32,
