@@ -89,6 +89,11 @@ def shown_at_once(graph: Graph) -> dict[Exchange, tuple[Exchange, ...]]:
     return {each: tuple(group) for group in groups.values() for each in group}
 
 
+def is_spread_out(graph: Graph) -> bool:
+    """Whether programs show each other anything."""
+    return any(True for _ in graph.of_kind(Exchange))
+
+
 def without_unread(graph: Graph) -> Graph:
     """The graph without what is shown and nobody reads: of the rows of a stencil those within a part."""
     reads: dict[tuple[int, ...], list[Place]] = {}

@@ -11,11 +11,11 @@ from functools import cached_property
 
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.chooser import Axes, Dims, Hints, Number
-from jaxpr2triton.graph.exchange import without_unread
+from jaxpr2triton.graph.exchange import is_spread_out, without_unread
 from jaxpr2triton.graph.facts import Kind, LoopFacts
 from jaxpr2triton.graph.joint_sums import join_sums
 from jaxpr2triton.graph.laid_out import lay_out
-from jaxpr2triton.graph.nodes import Exchange, Graph, Keep, Place, Product, Recurrence, axes_of
+from jaxpr2triton.graph.nodes import Graph, Keep, Place, Product, Recurrence, axes_of
 from jaxpr2triton.graph.renamed import keep_lanes, share_renamed
 from jaxpr2triton.graph.simplify import simplify
 from jaxpr2triton.graph.sound import check_graph
@@ -73,7 +73,7 @@ class Lowering:
             has_steps = any(True for _ in graph.of_kind(Recurrence))
             if (alike or streamed) and (has_steps or any(True for _ in graph.of_kind(Product))):
                 graph = simplify(keep_lanes(share_renamed(graph, alike, has_steps), streamed), flags)
-            self._known[key] = join_sums(without_unread(graph) if any(graph.of_kind(Exchange)) else graph)
+            self._known[key] = join_sums(without_unread(graph) if is_spread_out(graph) else graph)
         return self._known[key]
 
 

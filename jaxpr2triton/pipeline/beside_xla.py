@@ -26,6 +26,7 @@ from collections import Counter
 
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph.covered import is_short_contraction
+from jaxpr2triton.graph.exchange import is_spread_out
 from jaxpr2triton.graph.nodes import Load
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.evaluate import variables
@@ -45,7 +46,7 @@ def left_by(plan: Plan) -> Leave | None:
         return None
     policy, eqns = plan.policy, plan.jaxpr.jaxpr.eqns
     kernel, other = time_of_kernel(plan), time_of_xla(plan.jaxpr, policy)
-    most = policy.loops.spread_pays if plan.spreads else policy.loops.longer
+    most = policy.loops.spread_pays if is_spread_out(plan.graph) else policy.loops.longer
     if kernel <= most * other.microseconds:
         return None
     loops = [eqn for eqn in eqns if eqn.primitive.name in LOOPS]

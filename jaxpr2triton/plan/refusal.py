@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from jaxpr2triton.graph.exchange import is_spread_out
 from jaxpr2triton.ir.jaxprs import Eqn
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.scans import LOOPS
@@ -37,7 +38,7 @@ def refused_for_code(plan: Plan) -> Refuse | None:
 def refused_for_programs(plan: Plan) -> Refuse | None:
     """The loops of a kernel whose programs would wait for others that do not run before they end."""
     most = plan.policy.target.processors
-    if plan.programs <= most or not plan.spreads:
+    if plan.programs <= most or not is_spread_out(plan.graph):
         return None
     why = f"{plan.programs:,} programs would have to run at once, and there are {most} processors"
     return refuse_loops(plan.jaxpr.jaxpr.eqns, why)
