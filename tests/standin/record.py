@@ -153,6 +153,13 @@ def peak(start_again: bool = False) -> int:
     return int(driver.standin_peak(int(start_again)))
 
 
+def beside_others() -> int:
+    """How many nodes of graphs were made that a device may run beside others of their graph."""
+    driver = started()
+    driver.standin_beside.restype = ctypes.c_long
+    return int(driver.standin_beside())
+
+
 def loops_take(rounds: int) -> None:
     """How often a loop runs, whose condition nobody computes."""
     started().standin_rounds(rounds)

@@ -17,7 +17,7 @@ from jaxpr2triton.launch.call.devices import target_for
 from jaxpr2triton.launch.call.primitive import launch_kernel
 from tests.launch.handmade import shift_kernel
 from tests.standin.checks import noting_kernels
-from tests.standin.record import recording
+from tests.standin.record import beside_others, recording
 
 pytestmark = pytest.mark.standin
 
@@ -40,6 +40,20 @@ def test_the_counter_is_zeroed_before_each_launch() -> None:
     counter = record.launches[0]["arguments"][3]["at"]
     cleared = [event for event in record.of("memset") if event["to"] == counter]
     assert [event["bytes"] for event in cleared] == [kernel.kept[1].nbytes]
+
+
+def test_two_of_a_program_are_never_side_by_side() -> None:
+    """Each could hold processors that the other one waits for. XLA's graphs are chains, whoever needs whom."""
+    kernel = shift_kernel(132, steps=1000)
+    region = jax.make_jaxpr(lambda x: [x])(jax.ShapeDtypeStruct(kernel.inputs[0].shape, np.float32))
+    xs = [jax.device_put(np.ones(kernel.inputs[0].shape, np.float32)) for _ in range(6)]
+    step = jax.jit(lambda *xs: [launch_kernel(kernel, region, [x], "device", strict=True)[0] + 1 for x in xs])
+    before = beside_others()
+    with recording() as record:
+        for _ in range(3):
+            jax.block_until_ready(step(*xs))
+    assert record.counts.graphs == 2 and record.counts.kernels_in_graphs == 24
+    assert beside_others() == before
 
 
 @pytest.mark.parametrize(("programs", "fits"), [(132 * 16, True), (132 * 16 + 1, False)])

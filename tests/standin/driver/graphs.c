@@ -5,11 +5,16 @@
 
 CUgraph new_graph(void) { return calloc(1, sizeof(struct CUgraph_st)); }
 
+/* Nodes that wait for none of their graph, which is not empty: a device may run them beside others. */
+static long beside;
+EXPORT long standin_beside(void) { return beside; }
+
 CUgraphNode add_node(CUgraph graph, enum NodeKind kind, const CUgraphNode *after, size_t count) {
     CUgraphNode node = calloc(1, sizeof *node);
     node->kind = kind;
     node->after = calloc(count + 1, sizeof *after);
     node->after_count = count;
+    beside += !count && graph->count;
     if (count) memcpy(node->after, after, count * sizeof *after);
     if (graph->count == graph->room)
         graph->nodes = realloc(graph->nodes, (graph->room = 2 * graph->room + 16) * sizeof *graph->nodes);
