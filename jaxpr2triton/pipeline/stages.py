@@ -25,6 +25,7 @@ from jaxpr2triton.normalize.arrays.factors import take_out_factors
 from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.pipeline.beside_xla import left_by, parted_by
+from jaxpr2triton.pipeline.meeting import refused_as_compiled
 from jaxpr2triton.pipeline.quickest import quickest
 from jaxpr2triton.pipeline.row_chunks import chunk_rows
 from jaxpr2triton.pipeline.units import Unit, Units, advance, attempt
@@ -94,7 +95,8 @@ def build_graphs(units: Units) -> Units | Wish:
 
 def emit_kernels(units: Units) -> Units | Wish:
     """The units with their kernels."""
-    return advance(units, _with_kernel, "# no kernels\n")
+    found = advance(units, _with_kernel, "# no kernels\n")
+    return (refused_as_compiled(found) or found) if isinstance(found, Units) else found
 
 
 def _with_kernel(unit: Unit) -> Unit:

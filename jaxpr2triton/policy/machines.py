@@ -202,6 +202,7 @@ class Loops:
     loop_overhead_launches: int = 3  # launches for what each step reads of its place, writes there, and counts
     meeting_us: float = 1.2  # until all programs of a device have met: an estimate
     spread_pays: float = 0.7  # of XLA's time a loop takes at most that is spread: what it waits for was not measured
+    spilled_where_programs_meet: int = 2048  # bytes that a thread puts aside and gets back in a step, as compiled
     longer: float = 1.2  # times as long, from which on a kernel or XLA is the slower one: estimates are no closer
 
 
