@@ -37,11 +37,17 @@ def refused_for_code(plan: Plan) -> Refuse | None:
 
 def refused_for_programs(plan: Plan) -> Refuse | None:
     """The loops of a kernel whose programs would wait for others that do not run before they end."""
-    most = plan.policy.target.processors
-    if plan.programs <= most or not is_spread_out(plan.graph):
+    if not is_spread_out(plan.graph):
         return None
-    why = f"{plan.programs:,} programs would have to run at once, and there are {most} processors"
-    return refuse_loops(plan.jaxpr.jaxpr.eqns, why)
+    target, kept = plan.policy.target, plan.choice.chosen.kept if plan.choice else 0
+    if plan.programs > target.processors:
+        why = f"{plan.programs:,} programs would have to run at once, and there are {target.processors} processors"
+        return refuse_loops(plan.jaxpr.jaxpr.eqns, why)
+    if kept > target.registers_of_a_thread:
+        most = target.registers_of_a_thread
+        why = f"threads of programs that meet would keep {kept:,} numbers each in a step, and have {most} registers"
+        return refuse_loops(plan.jaxpr.jaxpr.eqns, why)
+    return None
 
 
 def refused_for(problem: Exception, eqns: Sequence[Eqn]) -> Refuse | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
+from jaxpr2triton.graph.exchange import is_spread_out
 from jaxpr2triton.graph.joint_sums import SUMS
 from jaxpr2triton.graph.nodes import (
     Carried,
     Collected,
     Compute,
     Graph,
+    Kept,
     Load,
     Node,
     Recurrence,
@@ -106,4 +108,12 @@ def resident_state(graph: Graph, draft: Draft, step: Axis | None = None) -> list
             copies = few - 1 + len(leaves)
             room = copies * math.prod(power_of_two(axis.size) for axis in tile)
             found.append(Resident((tile,) * copies, room))
-    return found
+    return [*found, *_read_in_a_step(graph, draft)] if is_spread_out(graph) else found
+
+
+def _read_in_a_step(graph: Graph, draft: Draft) -> Iterator[Resident]:
+    """What programs read between two meetings: nobody goes on while it is under way, so threads have all of it."""
+    for node in graph.of_kind((Load, Kept)):
+        tile = node.axes.intersection(draft.inner)
+        if tile and not node.axes.isdisjoint(draft.steps):
+            yield Resident((tile,), math.prod(power_of_two(axis.size) for axis in tile))
