@@ -96,7 +96,8 @@ ALLOWED: dict[str, dict[str, str]] = {  # of each file, the functions for each r
     "emit/distinct.py": {STATEMENTS: "_First._branch _First._loop _First.alike _assigned"},
     "emit/emitter.py": {
         LOOPS: "Emitter._accumulate Emitter._begin Emitter._begin_keeping Emitter._branch Emitter._combine"
-        " Emitter._do Emitter._is_made_with_others Emitter._loop Emitter._meet Emitter._one_by_one Emitter._place Emitter._reduce Emitter._require"
+        " Emitter._do Emitter._is_made_with_others Emitter._loop Emitter._meet"
+        " Emitter._one_by_one Emitter._place Emitter._reduce Emitter._require"
         " Emitter._require_all Emitter._start Emitter._step Emitter._write_spans"
     },
     "emit/equal.py": {STATEMENTS: "Equal.block"},

@@ -236,6 +236,22 @@ def stencils(u: Any) -> Any:
     return u
 
 
+def rows_that_meet(u: Any) -> Any:
+    def step(u: Any, _: None) -> tuple[Any, None]:
+        flux = jnp.roll(u, 1, 0) * jnp.roll(u, -1, 0)
+        return 0.9 * u + 0.1 * (jnp.roll(flux, 1, 0) - flux), None
+
+    return lax.scan(step, u, None, length=100)[0]
+
+
+def bodies_that_meet(x: Any) -> Any:
+    def step(x: Any, _: None) -> tuple[Any, None]:
+        apart = x[None] - x[:, None]
+        return x + 0.01 * (apart * lax.rsqrt((apart**2).sum(-1) + 0.1)[..., None] ** 3).sum(1), None
+
+    return lax.scan(step, x, None, length=100)[0]
+
+
 def rolls(x: Any) -> Any:
     return sum(jnp.roll(jnp.sin(x)[::-1], i) for i in range(10))
 
@@ -466,6 +482,8 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "masked": (masked, (floats(8),)),
     "product": (gradient(tanh_of_product), (floats(64, 64), floats(20, 64), floats(64))),
     "stencils": (repeated(stencils), (floats(40),)),
+    "rows that meet": (rows_that_meet, (floats(512, 512),)),
+    "bodies that meet": (gradient(bodies_that_meet), (floats(2048, 3),)),
     "rolls": (rolls, (floats(1000),)),
     "running sums": (repeated(lambda x: jnp.cumsum(x, 1) * 0.1), (floats(8, 8),)),
     "convolved": (

@@ -39,7 +39,7 @@ NO_ROOM = {"loops": {"kept_by_program": 256}}
 CASES = {
     "cuts.held": Case("long rows", 1 / 2),
     "cuts.small": Case("moments", 1 / 16),
-    "cuts.read_each_step": Case("large table", 1 / 2),
+    "cuts.read_each_step": Case("large table", 1 / 2, {"loops": {"spread_pays": 0}}),
     "cuts.small_loop": Case("rnn:g", 1 / 16),
     "cuts.steps": Case("chains", 1 / 16),
     "cuts.variables_of_loops": Case("bodies", 1 / 100, {"cuts": {"steps": 15}}),
@@ -78,6 +78,9 @@ CASES = {
     "loops.graph_launch_us": Case("lstm:bench", 1 / 8),
     "loops.asking": Case("until rows are small", 100),
     "loops.loop_overhead_launches": Case("wide", 0),
+    "loops.meeting_us": Case("rows that meet", 100),
+    "loops.spread_pays": Case("rows that meet", 0),
+    "loops.spilled_where_programs_meet": Case("bodies that meet", 0),
     "loops.longer": Case("lstm:bench", 1 / 2),
     "loops.launches_of_a_graph": Case("wide", 4),
     "cost.latency": Case("kept states", 2),
@@ -162,6 +165,8 @@ COMMON_CASES = {
     "times_in_a_step": Case("stencils", 4),
     "read_in_a_step": Case("life", 0),
     "places_in_a_step": Case("stencils", 2),
+    "programs_that_meet": Case("rows that meet", 32),
+    "made_again_elsewhere": Case("rows that meet", 0),
 }
 
 

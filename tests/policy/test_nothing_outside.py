@@ -60,7 +60,8 @@ NAMED = {
     "launch/cycles/tensor_cores.py": {"WARPS_OF_A_GROUP": LIMIT},
     "launch/cycles/trips.py": {"_WORD": EXACT},
     "launch/cycles/warp.py": {"ROUNDS": MODEL, "WHOLE": "stands for no loop"},
-    "launch/interpret/memory.py": {"_SPAN_BITS": "of addresses that do not meet", "_NOBODY": "stands for no program"},
+    "launch/interpret/exchange.py": {"NOBODY": "stands for no program"},
+    "launch/interpret/memory.py": {"_SPAN_BITS": "of addresses that do not meet"},
     "launch/machine/layout.py": {
         "WARPGROUP": LIMIT,
         **{"LANES": "of a warp, as PTX has them", "RESULTS": LIMIT, "SLOTS": LIMIT},
@@ -110,7 +111,7 @@ COMPARED = {
     "launch/compile/compile.py": {90: "an architecture"},
     "launch/compile/nvidia_tools.py": {100: "an architecture"},
     "launch/interpret/arithmetic.py": {64: "bits"},
-    "launch/machine/encode.py": {32: "bits"},
+    "launch/machine/modifiers.py": {32: "bits"},
     "launch/machine/families/conversions.py": {32: "bits", 64: "bits"},
     "normalize/random/threefry.py": {8: "bytes"},
     "rules/literals.py": {2.0**128: EXACT},

@@ -91,9 +91,7 @@ def _cut_until_acceptable(cuts: Cuts) -> Wish | None:
                 cuts.note(each, joint)
             pending.drop(batch)
             continue
-        if batch and any(map(is_spread, cuts.below(batch))):
-            return _not_spread(cuts, batch)
-        again = _crowding(cuts, root)
+        again = _not_spread(cuts, batch) or _crowding(cuts, root)
         if again == []:
             again = cut_excess(cuts, root)
         elif not isinstance(again, WISHES):
@@ -184,8 +182,10 @@ def _noted_at_once(cuts: Cuts, batch: list[Var]) -> Space | None:
     return space if steps <= cuts.policy.cuts.steps_of_loops or as_variables(space, cuts.policy) else None
 
 
-def _not_spread(cuts: Cuts, batch: list[Var]) -> Refuse:
-    """Why programs do not share out what a loop carries, after all."""
+def _not_spread(cuts: Cuts, batch: list[Var]) -> Refuse | None:
+    """Why programs do not share out what a loop carries, after all, if these are results of one that is spread."""
+    if not batch or not any(map(is_spread, cuts.below(batch))):
+        return None
     space = _space_alone(cuts, batch, True)
     if isinstance(space, Refuse):
         return space
