@@ -239,7 +239,7 @@ def stencils(u: Any) -> Any:
 def rows_that_meet(u: Any) -> Any:
     def step(u: Any, _: None) -> tuple[Any, None]:
         flux = jnp.roll(u, 1, 0) * jnp.roll(u, -1, 0)
-        return 0.9 * u + 0.1 * (jnp.roll(flux, 1, 0) - flux), None
+        return 0.9 * u + 0.1 * (jnp.roll(flux, 1, 0) - jnp.roll(flux, 1, 1)), None
 
     return lax.scan(step, u, None, length=100)[0]
 

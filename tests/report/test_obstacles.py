@@ -91,20 +91,20 @@ def test_a_state_that_is_too_large_is_given_in_numbers() -> None:
         c = jnp.tanh(c @ w + x - c.mean())
         return c, c.sum()
 
-    w = np.zeros((300, 300), np.float32)
-    left = left_of(lambda c, xs: lax.scan(step, c, xs), w, np.zeros((5, 300), np.float32))
+    w = np.zeros((307, 307), np.float32)  # no number of programs has as many rows each
+    left = left_of(lambda c, xs: lax.scan(step, c, xs), w, np.zeros((5, 307), np.float32))
     assert left.why == (
-        "one program cannot hold the state of the loop: it carries 90,001 numbers, and 40,632 fit; "
+        "one program cannot hold the state of the loop: it carries 94,250 numbers, and 40,632 fit; "
         "it would have to be split"
     )
-    w = np.zeros((500, 500), np.float32)
+    w = np.zeros((509, 509), np.float32)
 
     def longest(c: Any, x: Any) -> Any:
         return jnp.tanh(jnp.sin(w * c).max(1) + x), c.sum()
 
-    left = left_of(lambda c, xs: lax.scan(longest, c, xs), np.zeros(500, np.float32), np.zeros((5, 500), np.float32))
+    left = left_of(lambda c, xs: lax.scan(longest, c, xs), np.zeros(509, np.float32), np.zeros((5, 509), np.float32))
     assert left.why == (
-        "one program cannot hold the state of the loop: it carries 500 numbers and reads 250,500 in "
+        "one program cannot hold the state of the loop: it carries 509 numbers and reads 259,590 in "
         "each step, and 150,000 fit; it would have to be split"
     )
 
