@@ -40,6 +40,8 @@ def refused_for_programs(plan: Plan) -> Refuse | None:
     if not is_spread_out(plan.graph):
         return None
     target, kept = plan.policy.target, plan.choice.chosen.kept if plan.choice else 0
+    if plan.programs == 1:
+        return refuse_loops(plan.jaxpr.jaxpr.eqns, "one program would have all parts of the loop's state")
     if plan.programs > target.processors:
         why = f"{plan.programs:,} programs would have to run at once, and there are {target.processors} processors"
         return refuse_loops(plan.jaxpr.jaxpr.eqns, why)

@@ -60,6 +60,7 @@ class Cutting:
 
     held: int = 1 << 20  # elements that one program walks for the sake of a value it wants for all of them
     small: int = 1 << 14  # elements: so little work that one program may do it all
+    carried: float = 0.62  # of a program's registers, that a loop's state takes at most
     read_each_step: int = 150_000  # elements that one program may read in every step, from the second-level cache
     small_loop: int = _lanes(256)  # lanes of a loop: so many run in one program as well as in several
     steps: int = 1500  # computations in one kernel: Triton's time grows with their square
@@ -282,7 +283,7 @@ class Policy:
     @property
     def carried(self) -> int:
         """Numbers of a loop's state that fit into one program: the rest of its registers is for what a step makes."""
-        return self.target.registers * 62 // 100
+        return int(self.target.registers * self.cuts.carried)
 
     @property
     def much(self) -> float:

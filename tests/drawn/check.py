@@ -59,6 +59,12 @@ EAGER = {
     "scattered_in_a_step": 16,  # what more meets at computed places is added up in memory
 }
 STRETCHES = {"long_loop": 4}  # … or in stretches side by side
+# … or loops are spread over some programs, each of which has room for next to nothing, whatever that takes.
+SPREAD: dict[str, dict[str, float]] = {
+    "target": {"processors": 8},
+    "cuts": {"carried": 14 / 65536, "held": 96, "read_each_step": 64},
+    "loops": {"spread_pays": 1e12, "meeting_us": 0.0, "spilled_where_programs_meet": 1 << 20},
+}
 # The other way round: loops as they stand, with `exact_order`.
 PLAIN: dict[str, dict[str, int]] = {"target": {"processors": 1}, "loops": {"steps_ahead": 1}}
 NOTHING_AHEAD = {"worth_ahead": 1 << 30}
@@ -117,9 +123,11 @@ def check(program: Program, seed: int = 0, backend: str = "interpret") -> Outcom
     eager = {**EAGER, **(STRETCHES if program.seed % 2 else {})}
     small = SMALL if backend == "interpret" else {**SMALL, "target": {"processors": 4}}  # compiled, warps are whole
     little, plain_ones = (small if program.small else {}), (PLAIN if program.in_order else {})
+    little = SPREAD if program.spread else little
     numbers = {name: {**little.get(name, {}), **plain_ones.get(name, {})} for name in {*little, *plain_ones}}
     common = dataclasses.replace(policy.COMMON, **(eager if program.small else {}))
     common = dataclasses.replace(common, **(NOTHING_AHEAD if program.in_order else {}))
+    common = dataclasses.replace(common, **({"programs_that_meet": 2} if program.spread else {}))
     swept = mock.patch.object(policy, "COMMON", common)
     place = PLACES[program.seed // len(CHECKPOINTS) % len(PLACES)]
     scheduled, smaller_ones = (

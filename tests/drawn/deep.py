@@ -36,6 +36,7 @@ FAMILIES = {
 
 # Time in parallel, values ahead, sums and rows in chunks: as is drawn, wherever they can be, or nowhere.
 MECHANISMS = {"drawn": {}, "forced": {"small": True, "in_order": False}, "off": {"small": False, "in_order": True}}
+MECHANISMS["spread"] = {"small": False, "spread": True, "in_order": False}
 
 
 def main() -> int:
@@ -88,6 +89,7 @@ def main() -> int:
         if time.monotonic() - start > SLOW:
             print(f"seed {options.seed}, program {number}: took {time.monotonic() - start:.0f} s", flush=True)
         counts["kernels"] += len(outcome.kernels)
+        counts["kernels whose programs meet"] += sum(kernel.meets for kernel in outcome.kernels)
         counts["fused loops"] += outcome.fused_loops
         counts["loops left"] += outcome.loops_left.total()
         left.update(outcome.loops_left)

@@ -88,6 +88,7 @@ class Program:
     outside: bool = False  # fuse(transform(f)) instead of transform(fuse(f))
     x64: bool = False
     small: bool = False  # little room in a tile, so that short rows are streamed and short reductions split
+    spread: bool = False  # so little room in a program that loops are spread over several, which meet in each step
     in_order: bool = False  # loops as they stand: nothing side by side or ahead, and long sums by one program
     seed: int = 0
 
@@ -117,7 +118,7 @@ class Program:
         lines = "".join(f"        {line!r},\n" for line in self.lines)
         settings = ", ".join(
             f"{name}={getattr(self, name)!r}"
-            for name in ("transform", "batched", "outside", "x64", "small", "in_order", "seed")
+            for name in ("transform", "batched", "outside", "x64", "small", "spread", "in_order", "seed")
             if getattr(self, name) != getattr(type(self), name)
         )
         commented = "".join(f"# {line}\n" for line in self.function_text().splitlines())

@@ -72,7 +72,7 @@ def simpler(program: Program) -> Iterator[Program]:
             yield program.replace(outputs=(name,)).without_dead_lines()
     yield from simpler_loops(program)
     yield from _lines_as_inputs(program)
-    for setting in ("small", "in_order", "x64", "outside"):
+    for setting in ("small", "spread", "in_order", "x64", "outside"):
         if getattr(program, setting):
             yield program.replace(**{setting: False})
     for n, axis in enumerate(program.batched):

@@ -49,6 +49,11 @@ def test_reductions(program: Program) -> None:
     compared(program)
 
 
+@given(loop_programs(("plain", "grad")))
+def test_spread_loops(program: Program) -> None:
+    compared(program.replace(small=False, spread=True, in_order=False))
+
+
 @given(programs(families.ALL, tuple(TRANSFORMS)))
 def test_transformed(program: Program) -> None:
     compared(program)

@@ -39,6 +39,7 @@ NO_ROOM = {"loops": {"kept_by_program": 256}}
 CASES = {
     "cuts.held": Case("long rows", 1 / 2),
     "cuts.small": Case("moments", 1 / 16),
+    "cuts.carried": Case("rows that meet", 1 / 100),
     "cuts.read_each_step": Case("large table", 1 / 2, {"loops": {"spread_pays": 0, "longer": 10}}),
     "cuts.small_loop": Case("rnn:g", 1 / 16),
     "cuts.steps": Case("chains", 1 / 16),

@@ -1,0 +1,176 @@
+"""Loops whose state is shared out among programs that meet in every step: what they compute, and what they take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpr2triton as j2t
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.hardware import TARGETS
+from jaxpr2triton.ir.kernel import Kernel
+from jaxpr2triton.launch.compile.compile import compile_kernel, resources
+from jaxpr2triton.launch.interpret.interpret import run_interpreted
+from jaxpr2triton.launch.machine.kernels import compiled_for_machine, examine, program_of
+from jaxpr2triton.pipeline.xla_time import time_of_xla
+from jaxpr2triton.policy import DEFAULT_POLICY
+from tests.policies import planned_with
+from tests.spread_programs import F32, PROGRAMS, few_numbers_each, shortest_paths
+
+SM90 = TARGETS["sm_90"]
+
+
+def close(found: Any, expected: Any) -> None:
+    for mine, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=2e-5, atol=2e-5 * max(1e-6, float(np.abs(other).max())))
+
+
+def loss_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: sum(jnp.sum(jnp.sin(each)) for each in jax.tree.leaves(function(*args)))
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values(name: str, backend: str) -> None:
+    of, args = PROGRAMS[name], PROGRAMS[name].small()
+    with few_numbers_each(of.room):
+        kernels = j2t.transpile(of.function, *args).kernels
+        found = j2t.fuse(of.function, backend=backend)(*args)
+    assert [kernel.meets for kernel in kernels] == [True] and 1 < kernels[0].grid[0] <= 8
+    close(found, jax.jit(of.function)(*args))
+
+
+@pytest.mark.parametrize("name", [name for name, of in PROGRAMS.items() if of.differentiable])
+def test_gradients(name: str) -> None:
+    of, args = PROGRAMS[name], PROGRAMS[name].small()
+    with few_numbers_each(of.room):
+        inside = jax.grad(loss_of(of.function), of.differentiable)
+        kernels = j2t.transpile(inside, *args).kernels
+        of_kernels = jax.grad(loss_of(j2t.fuse(of.function, backend="interpret")), of.differentiable)(*args)
+        in_kernels = j2t.fuse(inside, backend="interpret")(*args)
+    assert any(kernel.meets for kernel in kernels)
+    expected = jax.jit(inside)(*args)
+    close(of_kernels, expected)
+    close(in_kernels, expected)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_at_full_size(name: str) -> None:
+    """One kernel, the loop all in it, in less time than XLA's by the estimate; and it is compiled to what fits."""
+    of = PROGRAMS[name]
+    program = j2t.transpile(of.function, *of.full_shapes(), for_target="sm_90")
+    kernels = [kernel for kernel in program.kernels if kernel.meets]
+    assert [kernel.grid for kernel in kernels] == [(128, 1, 1)]
+    assert not any(each.primitive in ("scan", "while") for each in program.leftovers)
+    assert kernels[0].steps is not None
+    xla = time_of_xla(program.compiled.stages["normalize"], DEFAULT_POLICY).microseconds
+    assert kernels[0].steps.microseconds(SM90.clock) <= DEFAULT_POLICY.loops.spread_pays * xla
+    needed = resources(compile_kernel(kernels[0], SM90))
+    assert needed.spill_stores + needed.spill_loads <= 64
+
+
+def test_a_kernel_says_what_it_shows() -> None:
+    with few_numbers_each(62):
+        (kernel,) = j2t.transpile(shortest_paths, np.ones((16, 16), F32)).kernels
+    assert "# shows  shown float32[2,8,2,16], met int32[1] (zero before)\n" in kernel.source
+    assert "#        (what programs show each other is read when all have met, and they run at once)\n" in kernel.source
+    assert kernel.source.count("_all_meet(met_ptr, 8)") == 1
+    assert [(b.name, b.is_exchanged, b.is_met) for b in kernel.kept] == [("shown", True, False), ("met", False, True)]
+
+
+def test_what_nobody_reads_is_not_stored() -> None:
+    """Of four rows of a stencil the two at the edges of a part."""
+    of = PROGRAMS["gray_scott"]
+    (kernel,) = j2t.transpile(of.function, *of.full_shapes(), for_target="sm_90").kernels
+    assert kernel.source.count("tl.store(shown0_ptr") == kernel.source.count("tl.store(shown1_ptr") == 2
+    assert kernel.source.count("_all_meet(met_ptr, 128)") == 1  # for both
+
+
+# -- what is weakened is noticed -----------------------------------------------------------------------------------
+
+
+def small_kernel() -> tuple[Kernel, tuple[np.ndarray, ...]]:
+    args = PROGRAMS["shortest_paths"].small()
+    with few_numbers_each(62):
+        (kernel,) = j2t.transpile(shortest_paths, *args).kernels
+    return kernel, args
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        (r"_all_meet\(met_ptr, 8\)", "tl.debug_barrier()", "that no program has written before"),
+        (r"shown_ptr \+ turn \* 256", "shown_ptr", "with no meeting between"),
+    ],
+)
+def test_the_interpreter_notices(before: str, after: str, says: str) -> None:
+    kernel, args = small_kernel()
+    worse = re.sub(before, after, kernel.source)
+    assert worse != kernel.source
+    run_interpreted(kernel, args)
+    with pytest.raises(CompilerBug, match=says):
+        run_interpreted(replace(kernel, source=worse), args)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("sem='release'", "sem='relaxed'"),
+        ("sem='acquire'", "sem='relaxed'"),
+        ("    _all_meet(met_ptr, 8)\n", "    tl.debug_barrier()\n"),
+        ("shown_ptr + turn * 256", "shown_ptr"),
+    ],
+)
+def test_the_machine_notices(before: str, after: str) -> None:
+    kernel, args = small_kernel()
+    for source in (kernel.source, kernel.source.replace(before, after)):
+        changed = replace(kernel, source=source)
+        binary = compiled_for_machine(changed, SM90)
+        findings = examine(changed, binary, args, program=program_of(str(binary.code), source)).findings
+        assert bool(findings) == (source != kernel.source)
+
+
+# -- what is not spread --------------------------------------------------------------------------------------------
+
+
+def why(function: Callable[..., Any], *args: Any) -> str:
+    program = j2t.transpile(function, *args)
+    assert not any(kernel.meets for kernel in program.kernels)
+    (left,) = [each for each in program.leftovers if each.primitive in ("scan", "while")]
+    return str(left.why)
+
+
+def test_reasons() -> None:
+    full = PROGRAMS["gray_scott"].full_shapes()
+    function = PROGRAMS["gray_scott"].function
+    with planned_with(loops={"meeting_us": 100.0}):
+        assert re.fullmatch(
+            r"a kernel of 128 programs takes about \d+ µs for 6 steps and XLA about \d+ µs for \d+ launches on all "
+            r"processors",
+            why(function, *full),
+        )
+    with planned_with(cuts={"carried": 0.001, "read_each_step": 1000, "held": 1000}):
+        assert why(PROGRAMS["recurrent"].function, *PROGRAMS["recurrent"].full_shapes()) == (
+            "programs cannot hold their parts of the loop's state: each of 128 would carry 9 numbers and read 8,200 "
+            "in each step, and 1,000 fit"
+        )
+    bodies = PROGRAMS["bodies"]
+    gradient = jax.grad(loss_of(bodies.function), (0, 1))
+    with planned_with(loops={"spilled_where_programs_meet": 0}):
+        program = j2t.transpile(gradient, *bodies.full_shapes(), for_target="sm_90")
+        reasons = [str(each.why) for each in program.leftovers]
+        put = r"threads of programs that meet would put [\d,]+ bytes aside in each step, and 0 are few"
+        assert any(re.fullmatch(put, each) for each in reasons)
+
+
+def test_amd_devices_are_left_alone() -> None:
+    full = PROGRAMS["gray_scott"].full_shapes()
+    program = j2t.transpile(PROGRAMS["gray_scott"].function, *full, for_target="gfx942")
+    assert not any(kernel.meets for kernel in program.kernels)
