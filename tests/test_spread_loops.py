@@ -20,8 +20,9 @@ from jaxpr2triton.launch.compile.compile import compile_kernel, resources
 from jaxpr2triton.launch.interpret.interpret import run_interpreted
 from jaxpr2triton.launch.machine.kernels import compiled_for_machine, examine, program_of
 from jaxpr2triton.pipeline.xla_time import time_of_xla
+from jaxpr2triton.plan.refusal import refused_for_programs
 from jaxpr2triton.policy import DEFAULT_POLICY
-from tests.policies import planned_with
+from tests.policies import moved, planned_with
 from tests.spread_programs import F32, PROGRAMS, few_numbers_each, shortest_paths
 
 SM90 = TARGETS["sm_90"]
@@ -152,14 +153,16 @@ def test_reasons() -> None:
     function = PROGRAMS["gray_scott"].function
     with planned_with(loops={"meeting_us": 100.0}):
         assert re.fullmatch(
-            r"a kernel of 128 programs takes about \d+ µs for 6 steps and XLA about \d+ µs for \d+ launches on all "
-            r"processors",
+            r"one program cannot hold the state of the loop: it carries 524,288 numbers, and 40,632 fit; it would have to "
+            r"be split; spread over processors, a kernel of 128 programs takes about \d+ µs for 6 steps and XLA about "
+            r"\d+ µs for \d+ launches on all processors",
             why(function, *full),
         )
     with planned_with(cuts={"carried": 0.001, "read_each_step": 1000, "held": 1000}):
         assert why(PROGRAMS["recurrent"].function, *PROGRAMS["recurrent"].full_shapes()) == (
-            "programs cannot hold their parts of the loop's state: each of 128 would carry 9 numbers and read 8,200 "
-            "in each step, and 1,000 fit"
+            "one program cannot hold the state of the loop: it carries 1,024 numbers, and 65 fit; it would have to be "
+            "split; spread over processors, programs cannot hold their parts of the loop's state: each of 128 would "
+            "carry 9 numbers and read 8,200 in each step, and 1,000 fit"
         )
     bodies = PROGRAMS["bodies"]
     gradient = jax.grad(loss_of(bodies.function), (0, 1))
@@ -167,7 +170,28 @@ def test_reasons() -> None:
         program = j2t.transpile(gradient, *bodies.full_shapes(), for_target="sm_90")
         reasons = [str(each.why) for each in program.leftovers]
         put = r"threads of programs that meet would put [\d,]+ bytes aside in each step, and 0 are few"
-        assert any(re.fullmatch(put, each) for each in reasons)
+        assert any(re.search(put, each) for each in reasons)
+
+
+def test_plans_that_are_refused() -> None:
+    """All programs of a schedule run at once, and threads have room for what they keep."""
+    program = j2t.transpile(PROGRAMS["gray_scott"].function, *PROGRAMS["gray_scott"].full_shapes(), for_target="sm_90")
+    (plan,) = program.compiled.stages["graph"].plans
+    assert refused_for_programs(plan) is None
+
+    def refused(**target: int) -> str:
+        refusal = refused_for_programs(replace(plan, policy=moved(plan.policy, target=target)))
+        assert refusal is not None
+        return str(refusal.why)
+
+    assert refused(processors=64) == "128 programs would have to run at once, and there are 64 processors"
+    assert re.fullmatch(
+        r"threads of programs that meet would keep \d+ numbers each in a step, and have 15 registers",
+        refused(registers_of_a_thread=15),
+    )
+    alone = replace(plan, axes=tuple(replace(each, block=each.axis.size) for each in plan.axes))
+    refusal = refused_for_programs(alone)
+    assert refusal is not None and refusal.why == "one program would have all parts of the loop's state"
 
 
 def test_amd_devices_are_left_alone() -> None:

@@ -109,6 +109,7 @@ class _Compilation:
         loops = [eqn for eqn in self.made["normalize"].jaxpr.eqns if eqn.primitive.name in LOOPS]
         splits = {body_of(eqn): self.spreads.may_be(eqn, self.policy) for eqn in loops if body_of(eqn) in left}
         found = {body: split for body, split in splits.items() if split is not None}
+        self.spreads.unspread |= {body: wish.loops[body] for body in found}
         return Spread(found, wish) if found else wish
 
     def _run_stages(self, stages: Sequence[str], decisions: Decisions) -> Wish | None:

@@ -189,10 +189,10 @@ def _not_spread(cuts: Cuts, batch: list[Var]) -> Refuse | None:
     space = _space_alone(cuts, batch, True)
     if isinstance(space, Refuse):
         return space
-    why = "programs cannot share out what the loop carries"
-    if isinstance(space, Space) and (programs := size_of(shared_axes(space.graph))) > 1:
-        carried, read = held_by_loops(cuts, space)
-        why = cut_reasons.part_not_held(programs, carried, read, cuts.policy.carried, most_read(cuts.policy, space))
+    if not isinstance(space, Space):
+        return None  # each of them is looked at alone
+    programs, (carried, read) = size_of(shared_axes(space.graph)), held_by_loops(cuts, space)
+    why = cut_reasons.part_not_held(programs, carried, read, cuts.policy.carried, most_read(cuts.policy, space))
     return refuse_loops(cuts.below(batch), why)
 
 

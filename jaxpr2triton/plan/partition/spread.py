@@ -17,12 +17,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import starmap
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxpr2triton import policy as numbers
+from jaxpr2triton.errors import Mistake, Reason, WhyNot
 from jaxpr2triton.graph.facts import Kind
 from jaxpr2triton.graph.propagate_demands import facts_of
 from jaxpr2triton.ir import build
@@ -73,6 +75,7 @@ class Spreads:
     made: dict[tuple[int, Split], tuple[Eqn, list[Eqn]] | None] = field(default_factory=dict)
     sources: dict[int, int] = field(default_factory=dict)  # bodies of loops that are spread → those they come from
     programs: dict[tuple[object, ...], tuple[Closed, Closed]] = field(default_factory=dict)
+    unspread: dict[int, Reason] = field(default_factory=dict)  # why those would have stayed with XLA
 
     def may_be(self, eqn: Eqn, policy: Policy) -> Split | None:
         """How a loop is shared out, if it can be."""
@@ -95,10 +98,17 @@ class Spreads:
         return self.programs[key][1]
 
     def of_sources(self, wish: Wish) -> Wish:
-        """The same wish about the loops of the program as it was."""
+        """The same wish about the loops of the program as it was; why they are not spread comes after all else."""
         if isinstance(wish, Refuse | Leave):
-            return replace(wish, loops={self.sources.get(body, body): why for body, why in wish.loops.items()})
+            return replace(wish, loops=dict(starmap(self._of_source, wish.loops.items())))
         return wish
+
+    def _of_source(self, body: int, why: Reason) -> tuple[int, Reason]:
+        source = self.sources.get(body, body)
+        before = self.unspread.get(source)
+        if source == body or before is None or isinstance(why, Mistake):
+            return source, why
+        return source, WhyNot(f"{before}; spread over processors, {why}", getattr(why, "takes", ""))
 
     def _again(self, eqn: Eqn, split: Split) -> list[Eqn] | None:
         key = body_of(eqn), split
