@@ -153,9 +153,9 @@ def test_reasons() -> None:
     function = PROGRAMS["gray_scott"].function
     with planned_with(loops={"meeting_us": 100.0}):
         assert re.fullmatch(
-            r"one program cannot hold the state of the loop: it carries 524,288 numbers, and 40,632 fit; it would have to "
-            r"be split; spread over processors, a kernel of 128 programs takes about \d+ µs for 6 steps and XLA about "
-            r"\d+ µs for \d+ launches on all processors",
+            r"one program cannot hold the state of the loop: it carries 524,288 numbers, and 40,632 fit; it would have "
+            r"to be split; spread over processors, a kernel of 128 programs takes about \d+ µs for 6 steps and XLA "
+            r"about \d+ µs for \d+ launches on all processors",
             why(function, *full),
         )
     with planned_with(cuts={"carried": 0.001, "read_each_step": 1000, "held": 1000}):

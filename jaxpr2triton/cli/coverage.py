@@ -133,7 +133,7 @@ def page() -> str:
             f"{COMMON.looked_through:,}: each is read. Every parameter of a convolution is covered; dtypes of no "
             "kernel, and what XLA's library does faster, stay with XLA. The zeros around its operand are multiplied, "
             "as on other devices: where one of them meets an infinity, there is no number. "
-            "A loop stays with XLA when one program cannot hold its state."
+            "A loop stays with XLA when one program cannot hold its state, nor several share it out."
         ),
         "## The most frequent primitives of JAX programs",
         _filled(
