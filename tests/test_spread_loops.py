@@ -86,6 +86,16 @@ def test_a_kernel_says_what_it_shows() -> None:
     assert [(b.name, b.is_exchanged, b.is_met) for b in kernel.kept] == [("shown", True, False), ("met", False, True)]
 
 
+def test_explain() -> None:
+    program = j2t.transpile(PROGRAMS["gray_scott"].function, *PROGRAMS["gray_scott"].full_shapes(), for_target="sm_90")
+    (kernel,) = program.kernels
+    text = program.explain().replace("\n     ", "")
+    assert (
+        f"  {kernel.name}: its 128 programs run at once and meet once in a step, of about 1.6 µs with that; they show "
+        "each other shown0, shown1"
+    ) in text
+
+
 def test_what_nobody_reads_is_not_stored() -> None:
     """Of four rows of a stencil the two at the edges of a part."""
     of = PROGRAMS["gray_scott"]

@@ -70,6 +70,7 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
         flops=emitter.flops,
         choice=plan.choice,
         steps=plan.steps,
+        meetings=emitter.meetings,
     )
 
 

@@ -72,6 +72,7 @@ class Emitter(Moves):
         self.wide = frozenset(axis for axis in axes if self.spell.widths.is_wide(axis))
         self.running: dict[Reduce, tuple[list[str], Tile]] = {}
         self.together = shown_at_once(graph)
+        self.meetings = 0
         self.branches = find_branches(graph, self.order, self._is_scalar, self._cycles, plan.policy.writing.branch)
 
     def run(self) -> Body:
@@ -525,6 +526,7 @@ class Emitter(Moves):
                 self._keep(each, scope)
         assert self.buffers.counter is not None  # as something is shown
         scope.lines.append(meeting(self.buffers.counter, self.plan.programs))
+        self.meetings += 1
         self.helpers["_all_meet"] = None
         scope.known.update(dict.fromkeys(shown, NOTHING))
 

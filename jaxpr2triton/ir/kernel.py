@@ -177,6 +177,7 @@ class Kernel:
     steps: Steps | None = None  # … and what theirs take
     kept: tuple[Buffer, ...] = ()  # buffers of its own, which it writes and reads again
     bytes_asked: int = 0  # that programs load, what several of them want counted for each
+    meetings: int = 0  # of all programs, each time that they come to the end of a loop's body
 
     @property
     def lines(self) -> tuple[str, ...]:

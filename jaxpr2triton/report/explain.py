@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from jaxpr2triton.ir.cycles import Cycles
@@ -64,6 +65,7 @@ def explain(
         lines += ["", table(header, rows, width=width)]
     lines += _flags(facts["kernels"], width)
     lines += _estimates(facts["kernels"], width)
+    lines += _meetings(facts["kernels"], width)
     lines += [] if cycles is None else shown_cycles(cycles, width)
     lines += shown_times(_times(compiled, cycles), cycles is not None, width)
     warnings = [warning for kernel in facts["kernels"] for warning in kernel["warnings"]]
@@ -101,6 +103,19 @@ def _estimates(kernels: Sequence[dict[str, Any]], width: int) -> list[str]:
             rows.append([kernel["name"], *numbers, instead])
     header = ["a step, estimated", "instructions", "barriers", "kept", "programs", "cycles", "next best"]
     return ["", table(header, rows, width=width)] if rows else []
+
+
+def _meetings(kernels: Sequence[dict[str, Any]], width: int) -> list[str]:
+    """Of each kernel whose programs wait for each other how many run at once, how often they meet, and for what."""
+    lines = []
+    for kernel in kernels:
+        if meets := kernel.get("meets"):
+            times = "once" if meets["in_a_step"] == 1 else f"{meets['in_a_step']} times"
+            lines.append(
+                f"{kernel['name']}: its {meets['programs']} programs run at once and meet {times} in a step, of about "
+                f"{meets['microseconds_of_a_step']:.1f} µs with that; they show each other {', '.join(meets['shown'])}"
+            )
+    return ["", *(paragraph(line, width, indent="  ") for line in lines)] if lines else []
 
 
 def explain_grad(
@@ -228,6 +243,17 @@ def _kernel_facts(kernel: Kernel, launches: int, policy: Policy) -> dict[str, An
         "where": list(kernel.lines),
         "estimate": _choice_facts(kernel.choice),
         "warnings": list(doubts_about(kernel, policy)),
+        **({"meets": _meeting_facts(kernel, policy)} if kernel.meets else {}),
+    }
+
+
+def _meeting_facts(kernel: Kernel, policy: Policy) -> dict[str, Any]:
+    step = replace(kernel.steps, count=1) if kernel.steps else None
+    return {
+        "programs": math.prod(kernel.grid),
+        "in_a_step": kernel.meetings,
+        "microseconds_of_a_step": step.microseconds(policy.target.clock) if step else 0.0,
+        "shown": [buffer.name for buffer in kernel.kept if buffer.is_exchanged],
     }
 
 
