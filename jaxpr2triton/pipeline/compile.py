@@ -77,7 +77,7 @@ class _Compilation:
 
     def __init__(self, jaxpr: Any, name: str, roles: Roles, policy: Policy) -> None:
         self.name, self.roles, self.policy, self.copies = name, roles, policy, Copies()
-        self.spreads = Spreads()
+        self.spreads = Spreads(self.copies)
         self.made: dict[str, Any] = {}
         self.convolved: tuple[str, ...] = ()
         self._jaxpr, self._lowered, self._normal = jaxpr, Lowered(jaxpr), (Reach.ALL, False)
@@ -107,9 +107,10 @@ class _Compilation:
             return wish
         left = granted(decisions, wish).refused.keys() - decisions.refused.keys() - decisions.spread.keys()
         loops = [eqn for eqn in self.made["normalize"].jaxpr.eqns if eqn.primitive.name in LOOPS]
-        splits = {body_of(eqn): self.spreads.may_be(eqn, self.policy) for eqn in loops if body_of(eqn) in left}
-        found = {body: split for body, split in splits.items() if split is not None}
-        self.spreads.unspread |= {body: wish.loops[body] for body in found}
+        whys = {self.copies.body(body): why for body, why in wish.loops.items() if body in left}
+        splits = {body_of(eqn): self.spreads.may_be(eqn, self.policy) for eqn in loops if body_of(eqn) in whys}
+        found = {body: split for body, split in splits.items() if split is not None and body not in decisions.spread}
+        self.spreads.unspread |= {body: whys[body] for body in found}
         return Spread(found, wish) if found else wish
 
     def _run_stages(self, stages: Sequence[str], decisions: Decisions) -> Wish | None:

@@ -29,7 +29,7 @@ from jaxpr2triton.ir.region import in_place_p, moved_by, region_p
 from jaxpr2triton.ir.scanned import scanned_p
 from jaxpr2triton.ir.scans import UNKNOWN
 from jaxpr2triton.plan.library import library_time
-from jaxpr2triton.plan.partition.spread import source_of
+from jaxpr2triton.plan.partition.sources import source_of
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.indexing import Indexing

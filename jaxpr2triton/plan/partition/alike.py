@@ -11,7 +11,7 @@ from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Var
 from jaxpr2triton.ir.scans import LOOPS, scan_of, scans_in
 from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.plan.partition.spread import is_spread
+from jaxpr2triton.plan.partition.sources import is_spread
 
 WORTH_LOOKING = 8  # roots; fewer are looked at one by one
 NEARBY = 32  # equations between a loop and what is made of its results

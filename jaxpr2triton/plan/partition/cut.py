@@ -29,7 +29,7 @@ from jaxpr2triton.plan.partition.first_cuts import NOTHING, first_cuts
 from jaxpr2triton.plan.partition.keeping import held_along
 from jaxpr2triton.plan.partition.lanes import read_together, summed_over_lanes
 from jaxpr2triton.plan.partition.loop_results import kept_by_choice, kept_instead
-from jaxpr2triton.plan.partition.spread import is_spread
+from jaxpr2triton.plan.partition.sources import is_spread
 from jaxpr2triton.plan.refusal import refuse_loops, refused_for
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 

@@ -18,7 +18,7 @@ from jaxpr2triton.plan.partition import cut_reasons
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.ends import end_of
 from jaxpr2triton.plan.partition.lanes import read_in, read_together
-from jaxpr2triton.plan.partition.spread import is_spread
+from jaxpr2triton.plan.partition.sources import is_spread
 from jaxpr2triton.plan.refusal import body_of
 from jaxpr2triton.policy import Policy
 

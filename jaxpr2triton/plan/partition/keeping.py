@@ -17,6 +17,7 @@ from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.region import keep_p
 from jaxpr2triton.ir.scans import LOOPS, Scan, scan_of
 from jaxpr2triton.plan.decisions import Decisions, Dims, Extent, KeepMore, Wish
+from jaxpr2triton.plan.partition.sources import inherit_source
 
 
 @dataclass
@@ -27,11 +28,16 @@ class Copies:
     """
 
     sources: dict[Var, Var] = field(default_factory=dict)  # what was kept → of what it is a copy
+    bodies: dict[int, int] = field(default_factory=dict)  # bodies of loops that keep something → as they were at first
     # Programs before and after, by what is kept of them.
     made: dict[tuple[object, ...], tuple[Closed, Closed]] = field(default_factory=dict)
 
     def source(self, var: Var) -> Var:
         return self.sources.get(var, var)
+
+    def body(self, body: int) -> int:
+        """Of a loop as it was at first."""
+        return self.bodies.get(body, body)
 
     def of_sources(self, wish: Wish) -> Wish:
         """The same wish about what the program had at first."""
@@ -47,6 +53,8 @@ class Copies:
         key = id(closed), *((id(var), decisions.dims_of(var), _for_all(var, decisions)) for var in kept)
         if key not in self.made:
             self.made[key] = closed, closed.replace(jaxpr=self._rewritten(closed.jaxpr, decisions, outermost))
+            self.bodies[id(self.made[key][1])] = id(closed)
+            inherit_source(self.made[key][1], closed)
         return self.made[key][1]
 
     def _rewritten(self, jaxpr: Jaxpr, decisions: Decisions, outermost: bool) -> Jaxpr:

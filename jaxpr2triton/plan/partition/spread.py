@@ -14,7 +14,6 @@ where it needs it, unless that is much: then each makes its own part, and shows 
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import starmap
@@ -31,7 +30,9 @@ from jaxpr2triton.ir import build
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, made
 from jaxpr2triton.ir.region import repeat_p
 from jaxpr2triton.ir.scans import LOOPS, body_of_loop, scan_of, scanned
-from jaxpr2triton.plan.decisions import Decisions, Leave, Refuse, Split, Wish
+from jaxpr2triton.plan.decisions import Decisions, Leave, Reach, Refuse, Split, Wish
+from jaxpr2triton.plan.partition.keeping import Copies
+from jaxpr2triton.plan.partition.sources import note_source
 from jaxpr2triton.plan.partition.spread_steps import NotSpread, Step, Value
 from jaxpr2triton.plan.refusal import body_of
 from jaxpr2triton.policy import Policy
@@ -48,7 +49,7 @@ def split_of(eqn: Eqn, policy: Policy) -> Split | None:
     carried = [before for _, before, _, _ in scan.carries]
     most = policy.target.processors
     found = []
-    for kind in facts.held:
+    for kind in facts.held & facts.carried:
         size = facts.sizes[kind]
         programs = max((p for p in range(1, min(most, size) + 1) if size % p == 0), default=1)
         own = sum(_part(facts.of(var), kind[0], programs, var.aval.size) for var in carried)
@@ -72,7 +73,8 @@ def _place(carried: Sequence[Var], kinds: Callable[[Var], Sequence[Kind]], of_cl
 class Spreads:
     """The loops of one program that are spread, each written again once for each way to split it."""
 
-    made: dict[tuple[int, Split], tuple[Eqn, list[Eqn]] | None] = field(default_factory=dict)
+    copies: Copies
+    made: dict[tuple[int, Split], tuple[Eqn, list[Eqn] | None]] = field(default_factory=dict)
     sources: dict[int, int] = field(default_factory=dict)  # bodies of loops that are spread → those they come from
     programs: dict[tuple[object, ...], tuple[Closed, Closed]] = field(default_factory=dict)
     unspread: dict[int, Reason] = field(default_factory=dict)  # why those would have stayed with XLA
@@ -85,7 +87,7 @@ class Spreads:
     def written_out(self, closed: Closed, decisions: Decisions) -> Closed:
         """The program with these loops written again; those that are refused are as they were."""
         splits = {body: split for body, split in decisions.spread.items() if body not in decisions.refused}
-        if not splits:
+        if not splits or decisions.reach is not Reach.ALL:
             return closed
         key = id(closed), tuple(splits.items())
         if key not in self.programs:
@@ -104,34 +106,22 @@ class Spreads:
         return wish
 
     def _of_source(self, body: int, why: Reason) -> tuple[int, Reason]:
-        source = self.sources.get(body, body)
+        first = self.copies.body(body)
+        source = self.sources.get(first, body)
         before = self.unspread.get(source)
         if source == body or before is None or isinstance(why, Mistake):
             return source, why
         return source, WhyNot(f"{before}; spread over processors, {why}", getattr(why, "takes", ""))
 
     def _again(self, eqn: Eqn, split: Split) -> list[Eqn] | None:
-        key = body_of(eqn), split
+        key = id(eqn), split
         if key not in self.made:
             eqns = spread_loop(eqn, split)
-            self.made[key] = None if eqns is None else (eqn, eqns)
+            self.made[key] = eqn, eqns
             for each in eqns or ():
                 if each.primitive.name in LOOPS:
                     self.sources[body_of(each)] = body_of(eqn)
-        found = self.made[key]
-        return None if found is None else found[1]
-
-
-_SOURCES: weakref.WeakKeyDictionary[Closed, Eqn] = weakref.WeakKeyDictionary()
-
-
-def source_of(loop: Eqn) -> Eqn:
-    """The loop that XLA would run: as it was before it was spread."""
-    return _SOURCES.get(loop.params["jaxpr"], loop) if loop.primitive.name in LOOPS else loop
-
-
-def is_spread(loop: Eqn) -> bool:
-    return source_of(loop) is not loop
+        return self.made[key][1]
 
 
 def spread_loop(eqn: Eqn, split: Split) -> list[Eqn] | None:
@@ -150,7 +140,7 @@ def spread_loop(eqn: Eqn, split: Split) -> list[Eqn] | None:
         outvars = [results.get(var, var) for var in each.outvars]
         eqns.append(build.in_place_of(eqn, each, [build.now(atom, standing) for atom in each.invars], outvars))
         if each.primitive.name in LOOPS:
-            _SOURCES[each.params["jaxpr"]] = eqn
+            note_source(each, eqn)
     return eqns
 
 
