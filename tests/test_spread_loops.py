@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import jaxpr2triton as j2t
 from jaxpr2triton.errors import CompilerBug
@@ -202,6 +203,29 @@ def test_plans_that_are_refused() -> None:
     alone = replace(plan, axes=tuple(replace(each, block=each.axis.size) for each in plan.axes))
     refusal = refused_for_programs(alone)
     assert refusal is not None and refusal.why == "one program would have all parts of the loop's state"
+
+
+def test_an_exact_order_is_kept() -> None:
+    of = PROGRAMS["conjugate_gradients"]
+    program = j2t.transpile(of.function, *of.full_shapes(), for_target="sm_90", exact_order=True)
+    assert not any(kernel.meets for kernel in program.kernels)
+
+
+def test_sums_of_16_bits_are_rounded_once() -> None:
+    def step(c: Any, _: None) -> Any:
+        total = jnp.sum(c)
+        return c * (0.5 + total / 4096), total
+
+    def scanned(x: Any) -> Any:
+        return lax.scan(step, x, None, length=3)
+
+    x = np.abs(np.random.default_rng(3).standard_normal(256)).astype(jnp.bfloat16)
+    with few_numbers_each(40):
+        (kernel,) = j2t.transpile(scanned, x).kernels
+        found = j2t.fuse(scanned, backend="interpret")(x)
+    assert [str(b.dtype) for b in kernel.kept if b.is_exchanged] == ["float32"]
+    for mine, other in zip(jax.tree.leaves(found), jax.tree.leaves(jax.jit(scanned)(x)), strict=True):
+        np.testing.assert_allclose(np.float32(mine), np.float32(other), rtol=2**-5)
 
 
 def test_amd_devices_are_left_alone() -> None:

@@ -105,6 +105,8 @@ class _Compilation:
         wish = self.spreads.of_sources(wish)
         if not isinstance(wish, Refuse | Leave) or (isinstance(wish, Refuse) and wish.mistakes):
             return wish
+        if self.roles.exact_order:  # parts of sums would be added in another order than the whole
+            return wish
         left = granted(decisions, wish).refused.keys() - decisions.refused.keys() - decisions.spread.keys()
         loops = [eqn for eqn in self.made["normalize"].jaxpr.eqns if eqn.primitive.name in LOOPS]
         whys = {self.copies.body(body): why for body, why in wish.loops.items() if body in left}

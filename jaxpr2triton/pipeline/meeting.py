@@ -8,11 +8,11 @@ that is slowed down. What is compiled here is compiled anyway, and kept for the 
 
 from __future__ import annotations
 
-from jaxpr2triton.errors import KernelRefused
+from jaxpr2triton.errors import KernelRefused, SourceRefused
 from jaxpr2triton.launch.compile.compile import compile_kernel, resources
 from jaxpr2triton.pipeline.units import Units
 from jaxpr2triton.plan.decisions import Refuse
-from jaxpr2triton.plan.refusal import refuse_loops
+from jaxpr2triton.plan.refusal import refuse_loops, refused_for
 
 
 def refused_as_compiled(units: Units) -> Refuse | None:
@@ -23,6 +23,8 @@ def refused_as_compiled(units: Units) -> Refuse | None:
         policy, eqns = unit.plan.policy, unit.plan.jaxpr.jaxpr.eqns
         try:
             needed = resources(compile_kernel(unit.kernel, policy.target))
+        except SourceRefused as problem:
+            return refused_for(problem, eqns)
         except KernelRefused as refused:
             return refuse_loops(eqns, refused.what)
         spilled, most = needed.spill_stores + needed.spill_loads, policy.loops.spilled_where_programs_meet

@@ -207,9 +207,12 @@ class Step:
         assert dim is not None  # as it is among the axes
         own = tuple(sorted((dim + 1, *(axis + (axis > dim) for axis in axes if axis != dim))))
         place = dim - sum(axis < dim for axis in axes)
-        (part,) = bind_equation(eqn.replace(params={**eqn.params, "axes": own}), [self.apart(dim, made.value)])
+        dtype = eqn.outvars[0].aval.dtype
+        value = lax.convert_element_type(self.apart(dim, made.value), _of_parts(dtype))
+        (part,) = bind_equation(eqn.replace(params={**eqn.params, "axes": own}), [value])
         whole = {**eqn.params, "axes": (place,)}
         (total,) = bind_equation(eqn.replace(params=whole), [self._show(part, place)])
+        total = lax.convert_element_type(total, dtype)
         return _Made(total, self._dim(eqn.outvars[0]), False, DEAR, True)
 
     def _contracted(self, eqn: Eqn) -> _Made | None:
@@ -243,9 +246,14 @@ def _in_parts(eqn: Eqn, dims: tuple[int, int]) -> dict[str, object]:
     contracted, batch = eqn.params["dimension_numbers"]
     summed = tuple(tuple(d + (d >= dim) for d in side) for dim, side in zip(dims, contracted))
     batches = tuple((dim, *(d + (d > dim) for d in side)) for dim, side in zip(dims, batch))
-    dtype = eqn.outvars[0].aval.dtype
-    kind = np.promote_types(dtype, np.float32) if jnp.issubdtype(dtype, jnp.floating) else dtype
-    return {**eqn.params, "dimension_numbers": (summed, batches), "preferred_element_type": np.dtype(kind)}
+    kind = _of_parts(eqn.outvars[0].aval.dtype)
+    return {**eqn.params, "dimension_numbers": (summed, batches), "preferred_element_type": kind}
+
+
+def _of_parts(dtype: np.dtype) -> np.dtype:
+    """In which parts of a sum are shown: what has 16 bits is rounded once, at the end."""
+    is_short = jnp.issubdtype(dtype, jnp.floating) and np.dtype(dtype).itemsize < np.dtype(np.float32).itemsize
+    return np.dtype(np.float32) if is_short else np.dtype(dtype)
 
 
 def _is_dear(made: _Made) -> bool:
