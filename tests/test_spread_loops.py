@@ -92,7 +92,7 @@ def test_explain() -> None:
     (kernel,) = program.kernels
     text = program.explain().replace("\n     ", "")
     assert (
-        f"  {kernel.name}: its 128 programs run at once and meet once in a step, of about 1.6 µs with that; they show "
+        f"  {kernel.name}: its 128 programs run at once and meet once in a step, of about 1.7 µs with that; they show "
         "each other shown0, shown1"
     ) in text
 

@@ -150,10 +150,9 @@ def facts_of(scan: Scan) -> LoopFacts:
     """What of a loop one program has to have whole, and what it keeps; found out once for each body."""
     body = scan.eqn.params["jaxpr"]
     if body not in _FACTS:
-        is_spread = any(eqn.primitive is exchange_p for eqn in scan.body.eqns)
-        crowds = None if is_spread else Crowds()  # programs that share out what is carried keep nothing of it whole
+        crowds = Crowds()
         facts = loops.loop_facts(scan, lambda chooser, roots: _trial(scan, chooser, roots, crowds))
-        if crowds is not None and crowds.dims and not crowds.are_large:
+        if crowds.dims and not crowds.are_large:
             facts = loops.loop_facts(scan, lambda chooser, roots: _trial(scan, chooser, roots, None))
         _FACTS[body] = facts
     return _FACTS[body]

@@ -116,7 +116,10 @@ class Spreads:
     def _again(self, eqn: Eqn, split: Split) -> list[Eqn] | None:
         key = id(eqn), split
         if key not in self.made:
-            eqns = spread_loop(eqn, split)
+            eqns = spread_loop(eqn, split, numbers.COMMON.made_again_elsewhere)
+            if _is_crowded(eqns):  # then more is shown
+                eqns = spread_loop(eqn, split, numbers.COMMON.read_in_a_step)
+            eqns = None if _is_crowded(eqns) else eqns
             self.made[key] = eqn, eqns
             for each in eqns or ():
                 if each.primitive.name in LOOPS:
@@ -124,9 +127,17 @@ class Spreads:
         return self.made[key][1]
 
 
-def spread_loop(eqn: Eqn, split: Split) -> list[Eqn] | None:
-    """The equations in place of a loop: it carries parts, which are put together again; None if it cannot be."""
-    step = Step(scan_of(eqn), split)
+def _is_crowded(eqns: Sequence[Eqn] | None) -> bool:
+    """Whether a step would keep what it makes, to read it at many places: no program has all of it."""
+    return any(facts_of(scan_of(each)).crowded for each in eqns or () if each.primitive.name in LOOPS)
+
+
+def spread_loop(eqn: Eqn, split: Split, most: float) -> list[Eqn] | None:
+    """The equations in place of a loop: it carries parts, which are put together again; None if it cannot be.
+
+    What takes more than `most` instructions is not made again where it is wanted elsewhere.
+    """
+    step = Step(scan_of(eqn), split, most)
     try:
         traced = made(jax.make_jaxpr(lambda *args: _loop_again(eqn, step, args))(*(atom.aval for atom in eqn.invars)))
     except NotSpread:

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxpr2triton import policy as numbers
 from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.graph.classes import body_classes
 from jaxpr2triton.ir.evaluate import variables
@@ -55,8 +54,8 @@ class _Made:
 class Step:
     """One step of a loop, written again as it is traced."""
 
-    def __init__(self, scan: Scan, split: Split) -> None:
-        self.scan, self.split = scan, split
+    def __init__(self, scan: Scan, split: Split, most: float) -> None:
+        self.scan, self.split, self.most = scan, split, most
         self.classes = body_classes(scan)
         position, dim = split.place
         self.kind = self.classes.find((scan.carries[position][1], dim))
@@ -139,6 +138,10 @@ class Step:
         self.shows = True
         return exchange_p.bind(part, self.turn, dims=tuple(range(part.ndim)), shared=(shared,))
 
+    def _is_dear(self, made: _Made) -> bool:
+        """Whether to meet once more takes less time than to make a value wherever it is wanted."""
+        return made.varies and made.dim is not None and made.weight > self.most
+
     # -- equations ----------------------------------------------------------------------------------------------
 
     def _of(self, eqn: Eqn) -> list[_Made]:
@@ -167,7 +170,7 @@ class Step:
     def _read(self, eqn: Eqn, number: int, var: Var, place: int | None) -> _Made:
         """An operand that may be read elsewhere; what takes long to make is shown before it is."""
         made = self.env[var]
-        if made.own or not _is_dear(made):
+        if made.own or not self._is_dear(made):
             return self._everywhere(var)
         place = self._dim(eqn.outvars[0]) if place is None else place
         if any((e.operand, e.dim, e.place) == (number, made.dim, place) for e in _kept(eqn) if e.exact):
@@ -221,7 +224,7 @@ class Step:
             return None
         sides = [self.env[atom] for atom in eqn.invars if isinstance(atom, Var)]
         result = eqn.outvars[0].aval
-        dims = _multiplied_along(sides, list(zip(*eqn.params["dimension_numbers"][0])))
+        dims = self._multiplied_along(sides, list(zip(*eqn.params["dimension_numbers"][0])))
         if dims is None:
             return None
         shown = min(made.value.size for made, d in zip(sides, dims) if made.dim == d)
@@ -232,13 +235,12 @@ class Step:
         total = lax.convert_element_type(lax.reduce_sum(self._show(part, 0), (0,)), result.dtype)
         return _Made(total, self._dim(eqn.outvars[0]), False, DEAR, True)
 
-
-def _multiplied_along(sides: Sequence[_Made], pairs: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
-    """The dimensions of two factors along which each program has a part of both, or could make one."""
-    for pair in pairs:
-        if any(made.dim == d and (made.own or _is_dear(made)) for made, d in zip(sides, pair)):
-            return None if any(made.own and made.dim != d for made, d in zip(sides, pair)) else pair
-    return None
+    def _multiplied_along(self, sides: Sequence[_Made], pairs: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+        """The dimensions of two factors along which each program has a part of both, or could make one."""
+        for pair in pairs:
+            if any(made.dim == d and (made.own or self._is_dear(made)) for made, d in zip(sides, pair)):
+                return None if any(made.own and made.dim != d for made, d in zip(sides, pair)) else pair
+        return None
 
 
 def _in_parts(eqn: Eqn, dims: tuple[int, int]) -> dict[str, object]:
@@ -254,11 +256,6 @@ def _of_parts(dtype: np.dtype) -> np.dtype:
     """In which parts of a sum are shown: what has 16 bits is rounded once, at the end."""
     is_short = jnp.issubdtype(dtype, jnp.floating) and np.dtype(dtype).itemsize < np.dtype(np.float32).itemsize
     return np.dtype(np.float32) if is_short else np.dtype(dtype)
-
-
-def _is_dear(made: _Made) -> bool:
-    """Whether to meet once more takes less time than to make a value wherever it is wanted."""
-    return made.varies and made.dim is not None and made.weight > numbers.COMMON.made_again_elsewhere
 
 
 def _kept(eqn: Eqn) -> Iterator[Kept]:

@@ -47,8 +47,9 @@ def steps_of(
     processors = min(whole.programs, policy.target.processors)
     passing = read * whole.programs / (processors * _rate(processors, policy))
     waiting = policy.loops.under_way * sum(_pieces(graph, draft, planned))
-    meeting = sum(_meetings(graph, draft)) * policy.loops.meeting_us * 1000 * policy.target.clock
-    cycles = round(max(whole.cycles, beside.cycles + waiting + passing) + meeting)
+    meeting = policy.loops.meeting_us * 1000 * policy.target.clock + policy.loops.cached  # and what is shown is there
+    meetings = sum(_meetings(graph, draft)) * meeting
+    cycles = round(max(whole.cycles, beside.cycles + waiting + passing) + meetings)
     loops = [loop for loop in graph.of_kind(Recurrence) if not loop.seldom]
     taken = [{loop.step} | loop.axes.intersection(draft.steps) for loop in loops]
     count = max((math.prod(axis.size for axis in steps) for steps in taken), default=1)
