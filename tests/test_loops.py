@@ -335,7 +335,7 @@ CASES = (
     Case("two_recursions", two_recursions, ((5,),), 1),
     Case("sort_inside", scanned(lambda c, x: (jnp.sort(c + x), c)), ((5,), (3, 5)), 1),
     Case("long_sort_inside", scanned(lambda c, x: (jnp.sort(c + x), c)), ((2100,), (3, 2100)), 0, ("scan",)),
-    Case("too_large", rnn, ((512, 512), (512,), (2, 512), (2, 2, 512)), 0, ("scan",)),
+    Case("spread", rnn, ((512, 512), (512,), (2, 512), (2, 2, 512)), 1),
 )
 
 

@@ -19,7 +19,8 @@ def test_there_are_those_that_rows_name_and_those_that_these_call() -> None:
     others = (np.dtype(kind) for kind in (bool, np.int16, np.int64))
     swept = (*dtypes, *others)
     named |= {row.helper(dtype) for row in sweeps.TABLE.values() for dtype in swept} - {""}
-    written = {"_product", "_in_each_warp"}  # for a product that is stored, and for warps that meet, whatever the row
+    # for a product that is stored, for warps that meet, and for programs that do, whatever the row
+    written = {"_product", "_in_each_warp", "_all_meet"}
     assert {each for name in named for each in with_callees(name)} | written == set(HELPERS)
 
 
