@@ -24,12 +24,13 @@ import numpy as np
 
 from jaxpr2triton import policy as numbers
 from jaxpr2triton.errors import Mistake, Reason, WhyNot
-from jaxpr2triton.graph.facts import Kind
+from jaxpr2triton.graph.demands import TooManyPlaces
+from jaxpr2triton.graph.facts import Kind, LoopFacts
 from jaxpr2triton.graph.propagate_demands import facts_of
 from jaxpr2triton.ir import build
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, made
 from jaxpr2triton.ir.region import repeat_p
-from jaxpr2triton.ir.scans import LOOPS, body_of_loop, scan_of, scanned
+from jaxpr2triton.ir.scans import LOOPS, Scan, body_of_loop, scan_of, scanned
 from jaxpr2triton.plan.decisions import Decisions, Leave, Reach, Refuse, Split, Wish
 from jaxpr2triton.plan.partition.keeping import Copies
 from jaxpr2triton.plan.partition.sources import note_source
@@ -45,7 +46,9 @@ def split_of(eqn: Eqn, policy: Policy) -> Split | None:
         return None  # what one wave releases need not cover what others have stored
     if scan.conditional and scan.carries[0][1].aval.shape:
         return None  # lanes end one by one, and programs with them
-    facts = facts_of(scan)
+    facts = _known_of(scan)
+    if facts is None:
+        return None
     carried = [before for _, before, _, _ in scan.carries]
     most = policy.target.processors
     found = []
@@ -57,6 +60,14 @@ def split_of(eqn: Eqn, policy: Policy) -> Split | None:
             place = _place(carried, facts.of, kind[0])
             found.append((own, place[1], Split(place, size, programs)))  # rows before columns: neighbours stay together
     return min(found, key=lambda each: each[:2], default=(0, 0, None))[2]
+
+
+def _known_of(scan: Scan) -> LoopFacts | None:
+    """What is known of a loop; None where a loop in it makes what is read at too many places."""
+    try:
+        return facts_of(scan)
+    except TooManyPlaces:
+        return None
 
 
 def _part(kinds: Sequence[Kind], of_class: Hashable, programs: int, size: int) -> float:
@@ -129,7 +140,8 @@ class Spreads:
 
 def _is_crowded(eqns: Sequence[Eqn] | None) -> bool:
     """Whether a step would keep what it makes, to read it at many places: no program has all of it."""
-    return any(facts_of(scan_of(each)).crowded for each in eqns or () if each.primitive.name in LOOPS)
+    known = [_known_of(scan_of(each)) for each in eqns or () if each.primitive.name in LOOPS]
+    return any(facts is None or facts.crowded for facts in known)
 
 
 def spread_loop(eqn: Eqn, split: Split, most: float) -> list[Eqn] | None:
