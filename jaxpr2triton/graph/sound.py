@@ -38,7 +38,7 @@ def check_graph(graph: Graph, shapes: Sequence[Shape], shared: frozenset[Axis] =
         _require(not late, graph, node, "is made of something that comes later")
         before.add(node)
         _require(node.axes == varies_along(node), graph, node, f"varies along {_named(varies_along(node))}")
-        met = shared.intersection(_met(node))
+        met = shared.intersection(met_along(node))
         _require(not met, graph, node, f"meets along {_named(met)}, which programs share out")
         if isinstance(node, Recurrence):
             more = _not_carried(node)
@@ -67,7 +67,7 @@ def _check_added_once(graph: Graph) -> None:
         _require(added[node.slot] <= many, graph, node, f"adds {added[node.slot]} times, and there are {many} updates")
 
 
-def _met(node: Node) -> frozenset[Axis]:
+def met_along(node: Node) -> frozenset[Axis]:
     """The axes all of whose elements one program has to have."""
     match node:
         case Recurrence():

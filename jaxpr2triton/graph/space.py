@@ -37,6 +37,7 @@ from jaxpr2triton.graph.nodes import (
     operands_of,
 )
 from jaxpr2triton.graph.sides import is_contraction
+from jaxpr2triton.graph.sound import met_along
 from jaxpr2triton.graph.walk import walk
 from jaxpr2triton.ir.dataflow import affected, forward, sources
 from jaxpr2triton.ir.index import ZERO, Axis, Index, add, computed_in, of_axis, scale
@@ -210,7 +211,8 @@ def space_of(
     collected = [node for node in graph.of_kind((Collected, Recurrence)) if node not in apart]
     of_places = _of_places_alone(graph)
     shared = shared_axes(graph)
-    held = (frozenset(axes) - parallel_axes(node) - _left(shared, node) for node in collected if node not in of_places)
+    others = (node for node in collected if node not in of_places)
+    held = (frozenset(axes) - parallel_axes(node) - (shared - met_along(node)) for node in others)
     inner = set().union(*held, *(frozenset(axes).intersection(node.over) for node in of_places))
     told = _told_by_each(graph, frozenset(axes))
     alone = [store for store in graph.stores if not is_beside(store, beside) and store.value not in told]
@@ -221,17 +223,6 @@ def space_of(
 def shared_axes(graph: Graph) -> frozenset[Axis]:
     """The axes along which programs show each other what they have: what does not vary along them, all of them have."""
     return frozenset().union(*(node.shared for node in graph.of_kind(Exchange)))
-
-
-def _left(shared: frozenset[Axis], node: Collected | Recurrence) -> frozenset[Axis]:
-    """Those along which one program need not have all for this one."""
-    match node:
-        case Recurrence():
-            return shared - node.held
-        case Exchange():
-            return shared - (frozenset(node.over) - node.shared)
-        case _:
-            return shared - frozenset(node.over)
 
 
 class _Dimensions:

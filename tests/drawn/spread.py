@@ -166,7 +166,7 @@ def main() -> int:
         gradients = number % 3 == 2 and "while_loop" not in text
         try:
             meets = check(text, "machine" if options.machine else "interpret", gradients)
-        except Exception:
+        except Exception:  # whatever it is, it is printed, and counts
             counts["failures"] += 1
             print(f"seed {options.seed}, loop {number}:\n{text}\n{traceback.format_exc(limit=-2)}", flush=True)
             continue

@@ -270,5 +270,3 @@ def _weight(eqn: Eqn) -> float:
     if isinstance(row, Pointwise):
         return float(row.weight)
     return 0 if isinstance(row, Indexing) or eqn.primitive.name in ("dynamic_slice", "gather", "iota") else DEAR
-
-
